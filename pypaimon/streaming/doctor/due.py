@@ -5,15 +5,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
+from pypaimon.streaming.maintenance.automatic_tags import automatic_tags
 from pypaimon.streaming.maintenance.maintain import planned_expiry
+from pypaimon.streaming.maintenance.partition_expiry import PartitionExpiry
+from pypaimon.streaming.maintenance.partition_files import PartitionValues, partitions_at
 from pypaimon.streaming.maintenance.plan import MaintenancePlan
 from pypaimon.streaming.maintenance.policy import KeepRule, KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.roots import Picture, Roots
 from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
+from pypaimon.streaming.options import option_keys
 
 
 def due_plans(
@@ -43,7 +48,36 @@ def due_plans(
     changelogs = _dated(changelog_ids, latest, rules.changelogs, now_millis, manager.refreshed_changelog)
     picture = Picture(Roots(snapshots, tuple(each.snapshot for each in tags), changelogs), (), tuple(tags), {}, ())
     held = replace(picture, consumers=tuple(consumers))
-    return planned_expiry(table, held, now_millis), planned_expiry(table, picture, now_millis)
+    created, outdated = _tags(table, latest, tags, now_millis)
+    partitions = _partitions(table, latest, now_millis)
+    # These snapshots have no times of their own, by which automatic tags could be due.
+    plain = table.copy({option_keys.TAG_AUTOMATIC_CREATION.name: "none"})
+
+    def plan(seen: Picture) -> MaintenancePlan:
+        found = planned_expiry(plain, seen, now_millis)
+        names = tuple(dict.fromkeys(found.tags + outdated))
+        return replace(found, tags=names, created_tags=created, partitions=partitions)
+
+    return plan(held), plan(picture)
+
+
+def _tags(
+    table: PaimonTable, latest: Snapshot, tags: Sequence[Tag], now_millis: int
+) -> tuple[tuple[Tag, ...], tuple[str, ...]]:
+    """The automatic tags that are due by the latest snapshot, which is so if any are; those that are too many."""
+    rule = automatic_tags(table)
+    if rule is None:
+        return (), ()
+    return rule.new_tags(table, (latest,), tags, now_millis), rule.outdated(tags, ())
+
+
+def _partitions(table: PaimonTable, latest: Snapshot, now_millis: int) -> tuple[PartitionValues, ...]:
+    """The partitions that a run would drop. Reads manifests if the table's partitions expire at all."""
+    now = table.zone.local(datetime.fromtimestamp(now_millis / 1000, timezone.utc))
+    expiry = PartitionExpiry.of(table, None, now)
+    if expiry is None:
+        return ()
+    return tuple(each.values for each in expiry.due(partitions_at(table, table.new_directory(), latest)))
 
 
 def _dated(

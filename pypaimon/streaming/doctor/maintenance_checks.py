@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pypaimon.streaming.doctor.examination import Examination
 from pypaimon.streaming.doctor.findings import Finding, Level, count, names
+from pypaimon.streaming.maintenance.partition_files import partition_text
 
 _MOST_HOLDERS = 5
 
@@ -19,6 +20,8 @@ def due(seen: Examination) -> Iterator[Finding]:
         "snapshots": len(plan.snapshot_ids),
         "changelogs": len(plan.changelog_ids),
         "tags": list(plan.tags),
+        "automatic_tags_due": bool(plan.created_tags),
+        "partitions": [dict(each) for each in plan.partitions],
         "consumers": list(plan.consumers),
         "earliest_after": plan.earliest_id,
     }
@@ -32,11 +35,18 @@ def due(seen: Examination) -> Iterator[Finding]:
         for what, found in (("tag", plan.tags), ("consumer", plan.consumers))
         if found
     ]
+    if plan.partitions:
+        parts.append(f"{count(len(plan.partitions), 'partition')} ({names(map(partition_text, plan.partitions))})")
+    if plan.created_tags and not parts:
+        advice = "Run paimon-stream maintain, or let writers do it: --maintain."
+        yield Finding(Level.NOTE, "A run of maintenance would create automatic tags.", advice, facts)
+        return
     if not parts:
         yield Finding(Level.OK, "Nothing is due for maintenance.", facts=facts)
         return
     advice = "Run paimon-stream maintain (--dry-run says what it deletes), or let writers do it: --maintain."
-    yield Finding(Level.NOTE, f"A run of maintenance would expire {', '.join(parts)}.", advice, facts)
+    tags = " and create automatic tags" if plan.created_tags else ""
+    yield Finding(Level.NOTE, f"A run of maintenance would expire {', '.join(parts)}{tags}.", advice, facts)
 
 
 def held_back(seen: Examination) -> Iterator[Finding]:

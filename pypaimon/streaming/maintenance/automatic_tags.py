@@ -53,6 +53,10 @@ class AutomaticTags(ABC):
     def is_idle(self, names: Collection[str], latest: Snapshot) -> bool:
         """Whether nothing is due for certain, by the names of all tags and the latest snapshot alone."""
 
+    def next_due_millis(self, names: Collection[str]) -> int | None:
+        """Before which moment no commit makes a tag due, by the names of all tags; None: that is not known."""
+        return None
+
     @abstractmethod
     def surplus(self, tags: Sequence[Tag]) -> tuple[str, ...]:
         """The oldest of these tags, by their snapshots, if there are too many.
@@ -131,6 +135,14 @@ class PeriodTags(AutomaticTags):
         times = [time for name in names if (time := self.names.time(name)) is not None]
         time = self._local_time(latest)
         return time is None or (bool(times) and time - self.delay < max(times) + 2 * self.names.period)
+
+    def next_due_millis(self, names: Collection[str]) -> int | None:
+        """See the base class."""
+        times = [time for name in names if (time := self.names.time(name)) is not None]
+        if self.by_watermark or not times:
+            return None
+        due = max(times) + 2 * self.names.period + self.delay
+        return self.zone.millis((due - _EPOCH) // timedelta(milliseconds=1))
 
     def surplus(self, tags: Sequence[Tag]) -> tuple[str, ...]:
         """See the base class."""

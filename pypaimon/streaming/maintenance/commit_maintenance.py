@@ -5,6 +5,8 @@ of the snapshots at a time, which makes its share of each commit about the same 
 out whether that many can expire takes a listing and the time of one snapshot. Until that snapshot is old enough, and
 enough commits have followed it, nothing is requested.
 
+Automatic tags that are due are created meanwhile: the first commit looks for them, and then one after each period.
+
 Several writers need not agree which one of them maintains the table: each looks again before it runs, and finds that
 another one has just done it. If two run at the same moment, that is safe.
 """
@@ -26,9 +28,11 @@ from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.automatic_tags import PeriodTags, automatic_tags
 from pypaimon.streaming.maintenance.maintain import maintain
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
+from pypaimon.streaming.maintenance.tag_operations import create_due_tags
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
 
@@ -38,7 +42,7 @@ When = Literal["off", "auto"]
 
 _FEWEST, _SHARE = 10, 3
 """Snapshots that a run expires: at least this number, and one of this many of all."""
-_HOUR = 3600.0
+_HOUR, _MINUTE = 3600.0, 60.0
 _BY_TIME = frozenset(
     ("consumer.expiration-time", "partition.expiration-time", "tag.automatic-creation", "tag.default-time-retained")
 )
@@ -98,6 +102,8 @@ class CommitMaintenance:
         )
         # As if the last run had been some time ago, so that writers that start together do not all run together.
         self._timed_run = clock() + _HOUR * (1 - chance())
+        self._tags = automatic_tags(table)
+        self._tag_look = math.inf if self._tags is None else 0.0
         self._bound: _Bound | None = None
         self._next_id = 0
         self._last_id: int | None = None
@@ -152,10 +158,13 @@ class CommitMaintenance:
         """Decide from what is known, without a request."""
         if self._clock() < self._paused_until:
             return False
-        return self._is_timed_run_due() or self._may_expire(snapshot_id, first_kept)
+        return self._is_timed_run_due() or self._are_tags_due() or self._may_expire(snapshot_id, first_kept)
 
     def _is_timed_run_due(self) -> bool:
         return self._is_by_time and self._clock() >= self._timed_run
+
+    def _are_tags_due(self) -> bool:
+        return self._clock() >= self._tag_look
 
     def _may_expire(self, latest: int, first_kept: int | None) -> bool:
         """Whether the snapshots before the bound may expire, as far as it is known."""
@@ -199,8 +208,11 @@ class CommitMaintenance:
     def _run(self, snapshot_id: int, ended: Future[None]) -> None:
         try:
             with self._scope.entered():
-                if self._is_timed_run_due() or self._look(snapshot_id):
+                if self._is_timed_run_due() or (self._may_expire(snapshot_id, None) and self._look(snapshot_id)):
                     self._maintain(snapshot_id)
+                elif self._are_tags_due():
+                    create_due_tags(self._table)
+                self._plan_tag_look()
             self._failures, self.last_error = 0, None
         except CancelledError:
             pass
@@ -226,6 +238,18 @@ class CommitMaintenance:
         self._bound = _Bound(plan.earliest_id + size)
         # If the limit has ended the run, the next commit continues.
         self._next_id = 0 if len(plan.snapshot_ids) == limit else plan.latest_id + size
+
+    def _plan_tag_look(self) -> None:
+        """Decide when tags are looked for next. A late look creates the same tags: it sees all snapshots since."""
+        now = self._clock()
+        if self._tags is None or now < self._tag_look:
+            return
+        if not isinstance(self._tags, PeriodTags):
+            # The tag of the day is moved: by the first commit of a program, which is the only one of a batch job.
+            self._tag_look = now + _HOUR
+            return
+        due = self._tags.next_due_millis(self._table.new_directory().tag_names())
+        self._tag_look = now + _MINUTE if due is None else max(due / 1000, now + _MINUTE)
 
     def _limit(self, snapshot_id: int) -> int | None:
         """Snapshots that a run expires at most: what the table allows a commit, for each since the last run."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import ConsumerManager, maintain
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.doctor import Finding, Level, diagnose
 from support.tables.streamed_table import Table
+from support.tables.tagged_tables import AUTOMATIC, at_days, filled
 
 pytestmark = pytest.mark.slow
 
@@ -100,3 +102,27 @@ def test_the_requests_grow_with_the_logarithm_of_the_snapshots(tmp_path: Path) -
     diagnosis = diagnose(table.handle())
     assert diagnosis.requests["read"] - without <= 7
     assert [each.level for each in diagnosis.findings if each.check == "maintenance"] == [Level.OK]
+
+
+def test_automatic_tags_are_due_by_their_own_snapshots(tmp_path: Path) -> None:
+    """The times of snapshots that doctor has not read are no ground for tags."""
+    table = filled(Table(tmp_path, "t", primary_key=True, tag__num_retained_max="2", **AUTOMATIC))
+    at_days(table, 1, 1.1, 2, 2.1, 3, 4)
+    kept = table.handle(snapshot__num_retained__min="7")
+    (finding,) = findings(table, kept)["maintenance"]
+    assert finding.text == "A run of maintenance would create automatic tags."
+    assert len(maintain(kept).plan.created_tags) == 2
+    table.commit([10])
+    at_days(table, 1, 1.1, 2, 2.1, 3, 4, 4.1)
+    (finding,) = findings(table, kept)["maintenance"]
+    assert (finding.level, finding.facts["tags"], finding.facts["automatic_tags_due"]) == (Level.OK, [], False)
+    assert maintain(kept).plan.is_empty
+
+
+def test_partitions_that_expire_are_due(tmp_path: Path) -> None:
+    columns = pa.schema([("day", pa.string()), ("k", pa.int64())])
+    table = Table(tmp_path, "t", columns=columns, partition_keys=["day"], partition__expiration_time="1 d")
+    table.commit([("2020-01-01", 1), ("2999-01-01", 2)])
+    (finding,) = findings(table)["maintenance"]
+    assert finding.text == "A run of maintenance would expire 1 partition (day=2020-01-01)."
+    assert [*maintain(table.handle()).plan.partitions] == finding.facts["partitions"] == [{"day": "2020-01-01"}]

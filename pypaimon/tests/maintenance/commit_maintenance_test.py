@@ -32,6 +32,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.fault_file_io import RESET, Call, FaultFileIO
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
+from support.tables.tagged_tables import AUTOMATIC, at_days, filled, tags
 
 pytestmark = pytest.mark.slow
 
@@ -276,6 +277,31 @@ def test_leaving_an_async_writer_waits_for_the_run_that_its_commit_has_started(t
     status = asyncio.run(program())
     assert status is not None and status.last_report is not None and status.last_error is None
     assert table.ids()[0] > 10 and len(table.rows()) == 21
+
+
+def test_commits_create_automatic_tags_and_ask_for_them_once_in_a_period(tmp_path: Path) -> None:
+    table = filled(Table(tmp_path, "t", primary_key=True, snapshot__expire__limit="0", **AUTOMATIC))
+    file_io, now = FaultFileIO(), [0.0]
+    status = CommitMaintenance(PaimonTable(table.handle(file_io)), clock=lambda: now[0], chance=lambda: 0.0)
+
+    def after_commit(*days: float) -> dict[str, int]:
+        at_days(table, *days)
+        now[0] = table.snapshot(table.latest())["timeMillis"] / 1000
+        file_io.forget()
+        status.after_commit(table.latest())
+        status.close()
+        assert status.last_error is None
+        return tags(table)
+
+    days = [1, 1.1, 2, 2.1, 3, 4.49]
+    status._timed_run = float("inf")
+    first = {"2025-12-31": 1, "2026-01-01": 3, "2026-01-02": 5, "2026-01-03": 6}
+    assert after_commit(*days) == first
+    table.commit([10])
+    assert after_commit(*days, 4.495) == first and not file_io.names(), "no tag is due before midnight"
+    table.commit([11])
+    assert after_commit(*days, 4.495, 4.505) == {**first, "2026-01-04": 8}
+    assert status.last_report is None and len(table.ids()) == 8
 
 
 def test_the_limit_of_the_table_is_kept(tmp_path: Path) -> None:
