@@ -203,7 +203,7 @@ class _TagRun(TableRun):
         self._names = names
         self._created = created
 
-    def _planned(self, picture: Picture) -> MaintenancePlan:
+    def planned(self, picture: Picture) -> MaintenancePlan:
         return self._plan_of_tags(picture, tuple(dict.fromkeys(self._names)), self._created)
 
     def _plan_of_tags(self, picture: Picture, names: tuple[str, ...], created: tuple[Tag, ...]) -> MaintenancePlan:
@@ -223,7 +223,7 @@ class _DueTagsRun(_TagRun):
     def __init__(self, table: PaimonTable) -> None:
         super().__init__(table, ())
 
-    def _planned(self, picture: Picture) -> MaintenancePlan:
+    def planned(self, picture: Picture) -> MaintenancePlan:
         created = self._due_tags(picture)
         return self._plan_of_tags(picture, self._outdated_tags(picture, created), created)
 

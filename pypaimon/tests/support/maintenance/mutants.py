@@ -43,32 +43,32 @@ def _set(owner: Any, name: str, value: Any) -> Patch:
 
 
 _KEPT, _EXPIRE, _REVIVED = (
-    maintain._Run._kept,
-    maintain._Run._expire_visible,
-    maintain._Run._delete_revived_changelogs,
+    maintain.TableRun._kept,
+    maintain.TableRun._expire_visible,
+    maintain.TableRun._delete_revived_changelogs,
 )
 _PICTURE, _SNAPSHOTS, _OLD = maintain.picture_of, maintain.expired_snapshots, OldFiles.__init__
 
 
 def _without(name: str) -> Patch:
-    return _set(maintain._Run, "_kept", lambda run, *args: replace(_KEPT(run, *args), **{name: ()}))
+    return _set(maintain.TableRun, "_kept", lambda run, *args: replace(_KEPT(run, *args), **{name: ()}))
 
 
-def _main_only(directory: Any) -> Any:
-    return replace(_PICTURE(directory), others=())
+def _main_only(directory: Any, *seen: Any) -> Any:
+    return replace(_PICTURE(directory, *seen), others=())
 
 
 def _files_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Java does: a snapshot is found whose files are gone."""
     due: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(maintain._Run, "_expire_visible", lambda run, *args: due.append(args))
-    monkeypatch.setattr(maintain._Run, "_newly_needed", lambda run, given: (set(), _PICTURE(run._directory)))
+    monkeypatch.setattr(maintain.TableRun, "_expire_visible", lambda run, *args: due.append(args))
+    monkeypatch.setattr(maintain.TableRun, "_newly_needed", lambda run, given: (set(), _PICTURE(run._directory)))
 
     def expire(run: Any, *args: Any) -> None:
         _REVIVED(run, *args)
         _EXPIRE(run, *due.pop())
 
-    monkeypatch.setattr(maintain._Run, "_delete_revived_changelogs", expire)
+    monkeypatch.setattr(maintain.TableRun, "_delete_revived_changelogs", expire)
 
 
 def _never_again(run: Any, given: Any) -> Any:
@@ -114,16 +114,16 @@ MUTANTS = (
     Mutant(
         "what has appeared meanwhile is not looked for",
         ("M1", "M2"),
-        _set(maintain._Run, "_newly_needed", _never_again),
+        _set(maintain.TableRun, "_newly_needed", _never_again),
         BUSY,
     ),
     Mutant(
         "consumers and tags are not looked at again",
         ("M1", "M5"),
-        _set(maintain._Run, "_check_unchanged", lambda *_: None),
+        _set(maintain.TableRun, "_check_unchanged", lambda *_: None),
         BUSY,
     ),
-    Mutant("snapshots go in any order", ("M3",), _set(maintain._Run, "_expire_visible", _all_at_once)),
+    Mutant("snapshots go in any order", ("M3",), _set(maintain.TableRun, "_expire_visible", _all_at_once)),
     Mutant("the hint stays where it is", ("M3",), _no_hint),
     Mutant(
         "the hint may be moved back past a gap",
@@ -133,13 +133,13 @@ MUTANTS = (
     ),
     Mutant("what a killed run has hidden is not known", ("M3", "M7"), _set(roots, "_visible_id", lambda *_: 0), DEADLY),
     Mutant("the latest snapshot expires", ("M4", "M6", "M7"), _set(maintain, "expired_snapshots", _none_stays)),
-    Mutant("consumers keep nothing", ("M5",), _set(maintain._Run, "_protections", lambda *_: [])),
+    Mutant("consumers keep nothing", ("M5",), _set(maintain.TableRun, "_protections", lambda *_: [])),
     Mutant(
         "the snapshot before a position may go",
         ("M5",),
         _set(Protection, "first_kept", property(lambda p: p.next_snapshot)),
     ),
-    Mutant("consumers of writers expire", ("M5",), _set(maintain._Run, "_consumer_files", frozenset())),
+    Mutant("consumers of writers expire", ("M5",), _set(maintain.TableRun, "_consumer_files", frozenset())),
     Mutant("young orphans go", ("M1", "M2", "M7"), _set(OldFiles, "__init__", _young_too)),
     Mutant("files next to data files are forgotten", ("M1",), _set(References, "_add_names", _without_extra)),
     Mutant("what later snapshots add is forgotten", ("M1", "M2"), _set(References, "_add_added", _snapshots_only)),
@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "what has expired meanwhile is damage",
         ("M7",),
-        _set(maintain._Run, "_check_still_there", lambda *_: None),
+        _set(maintain.TableRun, "_check_still_there", lambda *_: None),
         PAIRS,
     ),
 )

@@ -273,13 +273,13 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(IOPool, "submit", _submit)
         patch.setattr(IOPool, "result", lambda _, future: future.result())
         patch.setattr(_MODULE, "time", SimpleNamespace(time=lambda: world.objects.now))
-        check = _MODULE._Run._check_unchanged
+        check = _MODULE.TableRun._check_unchanged
 
         def check_unchanged(run: Any, *args: Any) -> None:
             world._checking.add(world.depth)
             check(run, *args)
 
-        patch.setattr(_MODULE._Run, "_check_unchanged", check_unchanged)
+        patch.setattr(_MODULE.TableRun, "_check_unchanged", check_unchanged)
         counter = iter(range(1_000_000))
         patch.setattr(_MODULE, "uuid4", lambda: next(counter))
         yield
