@@ -41,6 +41,6 @@ def test_names_of_any_length_are_counted() -> None:
             "extra_files": pa.array([[f"{name}.index"] for name in (*names, *deleted)], pa.list_(pa.string())),
         }
     )
-    found = References(None, with_producer=False)  # type: ignore[arg-type]  # No manifest is read.
+    found = References(None)  # type: ignore[arg-type]  # No manifest is read.
     found._add_positive(entries, entries.slice(0, 0))
     assert found.names == {name for each in names[1::2] for name in (each, f"{each}.index")}
