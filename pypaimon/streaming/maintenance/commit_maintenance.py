@@ -43,8 +43,12 @@ When = Literal["off", "auto"]
 _FEWEST, _SHARE = 10, 3
 """Snapshots that a run expires: at least this number, and one of this many of all."""
 _HOUR, _MINUTE = 3600.0, 60.0
-_BY_TIME = frozenset(
-    ("consumer.expiration-time", "partition.expiration-time", "tag.automatic-creation", "tag.default-time-retained")
+_BY_TIME = (
+    option_keys.CONSUMER_EXPIRATION_TIME,
+    option_keys.PARTITION_EXPIRATION_TIME,
+    option_keys.PARTITION_IDLE_TIME_TO_DONE,
+    option_keys.TAG_AUTOMATIC_CREATION,
+    option_keys.TAG_DEFAULT_TIME_RETAINED,
 )
 """Options by which something is due as time passes, whether or not snapshots expire."""
 
@@ -97,9 +101,7 @@ class CommitMaintenance:
         self._rules = KeepRules.of(MaintenancePolicy(), table.options)
         self._clock = clock
         self._expires = option_keys.SNAPSHOT_EXPIRE_LIMIT.of(table.options) > 0
-        self._is_by_time = any(
-            key.name in _BY_TIME and key.text(table.options) not in (None, "none") for key in option_keys.OPTION_KEYS
-        )
+        self._is_by_time = any(key.text(table.options) not in (None, "none") for key in _BY_TIME)
         # As if the last run had been some time ago, so that writers that start together do not all run together.
         self._timed_run = clock() + _HOUR * (1 - chance())
         self._tags = automatic_tags(table)
