@@ -13,6 +13,7 @@ FOUND = (125, 131, 422, 1625)
 """Seeds that have found faults: hints moved back past a gap, two runs with other limits, a changelog of a snapshot."""
 SEEDS = 100_000 if SOAK else 200
 KILLED = Weather(kills=0.05, faults=0.02)
+pytestmark = pytest.mark.soak
 
 
 @pytest.mark.slow
