@@ -64,7 +64,9 @@ class AutoTags:
         hour, minute = (*rest, 0, 0)[:2]
         try:
             first = datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1)
-            return first + timedelta(days=day - 1, hours=hour, minutes=minute)
+            # A time so late that the periods after it cannot be counted is as good as a little earlier.
+            last = datetime.max - 4 * self.period
+            return min(first + timedelta(days=day - 1, hours=hour, minutes=minute), last)
         except (ValueError, OverflowError):
             return None
 

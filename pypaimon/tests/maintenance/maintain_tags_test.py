@@ -74,6 +74,12 @@ def test_automatic_tags_of_a_branch_are_its_own(daily: Table) -> None:
     assert [each.name for each in list_tags(daily.handle(branch="b"))] == ["2026-01-03", "fork"]
 
 
+def test_a_tag_of_the_last_day_of_all_ends_no_run(daily: Table) -> None:
+    create_tag(daily.handle(), "9999-12-31", snapshot=1)
+    assert maintain(daily.handle(), LATEST_ONLY).plan.created_tags == () == create_due_tags(PaimonTable(daily.handle()))
+    assert daily.ids() == [6] and is_exact(daily)
+
+
 def test_due_tags_after_a_commit(daily: Table) -> None:
     given = PaimonTable(daily.handle(tag__num_retained_max="2"))
     assert [each.name for each in create_due_tags(given)] == ["2026-01-02", "2026-01-03"]
