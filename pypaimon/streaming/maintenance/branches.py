@@ -97,10 +97,13 @@ def delete_branch(table: WritableTable, name: str) -> int:
         _managed(given, directory, lambda manager: manager.drop_branch(name))
         return 0
     files = _own_files(given, of_branch(directory, name))
+    path = f"{consumers_of(of_branch(directory, MAIN)).directory}/{LEFTOVER_PREFIX}{uuid4()}"
     if files:
-        path = f"{consumers_of(of_branch(directory, MAIN)).directory}/{LEFTOVER_PREFIX}{uuid4()}"
         directory.store.write_atomic(path, plan_text(files, given.path))
     _delete_all(directory, name)
+    if files:
+        # A run that has seen the branch meanwhile has found its files needed, and has deleted the record.
+        directory.store.write_atomic(path, plan_text(files, given.path))
     text = "%(table)s: branch %(branch)s was deleted; %(files)d files are left for maintain"
     _LOG.info("branch_deleted", text, table=given.name, branch=name, files=len(files))
     return len(files)
@@ -180,8 +183,22 @@ def _create(
         if ignore:
             return
         raise _exists("create_branch", name)
-    _write_all(directory, name, [*files.items(), *(() if last is None else (last,))])
+    written = [*files.items(), *(() if last is None else (last,))]
+    _check_own(directory, name, {_UNFINISHED, *(path for path, _ in written)})
+    _write_all(directory, name, written)
     directory.store.delete(f"{branch_home(directory, name)}/{_UNFINISHED}")
+
+
+def _check_own(directory: TableDirectory, name: str, paths: set[str]) -> None:
+    """Check that an unfinished branch has no file but these: with others it would be a mixture of two histories."""
+    found = files_of_branch(directory.store, branch_home(directory, name))
+    # A process that dies also leaves temporary files.
+    others = [each for each in found if each not in paths and not each.rpartition("/")[2].startswith(".")]
+    if others:
+        raise StreamConfigError(
+            f"create_branch: another call has left an unfinished branch {name!r}, which holds {others[0]}.",
+            advice="Delete that branch first.",
+        )
 
 
 def _is_unfinished(directory: TableDirectory, name: str) -> bool:

@@ -127,6 +127,32 @@ def test_the_files_of_a_deleted_branch_go_with_the_next_maintenance(table: Table
     assert not list((table.path / "consumer").glob("*"))
 
 
+def test_maintenance_during_a_deletion_leaves_no_file(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
+    create_branch(table.handle(), "b", tag="fork")
+    commit_to(table, "b", 7)
+    step, interrupted, recorded = 0, True, 0
+    while interrupted:
+        step += 1 if SOAK else 4
+        other = table.copy(tmp_path_factory.mktemp("wh") / "wh")
+        records: list[Path] = []
+
+        def run(other: Table = other, records: list[Path] = records) -> None:
+            records += (other.path / "consumer").glob("maintenance-branch-*")
+            maintain(other.handle())
+
+        handle = other.handle()
+        handle.file_io = MortalFileIO()
+        handle.file_io.interruption = (step, run)
+        delete_branch(handle, "b")
+        interrupted = handle.file_io.interruption is None
+        maintain(other.handle(), LATEST_ONLY)
+        recorded += bool(records)
+        assert needed_files(other.path) <= files_of(other.path), f"step {step}"
+        assert not records or needed_files(other.path) == files_of(other.path), f"step {step}"
+        shutil.rmtree(other.path.parents[1])
+    assert recorded > 2
+
+
 def test_a_damaged_branch_can_be_deleted(table: Table) -> None:
     create_branch(table.handle(), "b", tag="fork")
     (home(table, "b") / "snapshot" / "snapshot-2").write_text("{")
@@ -195,6 +221,32 @@ def test_a_dead_object_store_leaves_what_the_same_call_finishes(
         shutil.rmtree(killed.path.parents[1])
         step += 1 if SOAK else 9
     assert step > 20
+
+
+def test_a_part_of_a_branch_of_another_tag_is_not_mixed_in(
+    table: Table, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    table.handle().create_tag("late", 4)
+    step, died = 0, True
+    while died:
+        killed = table.copy(tmp_path_factory.mktemp("killed") / "wh")
+        handle = killed.handle()
+        handle.file_io = MortalFileIO(step)
+        try:
+            create_branch(handle, "b", tag="late")
+            died = False
+        except Killed:
+            try:
+                create_branch(killed.handle(), "b", tag="fork")
+            except StreamConfigError:
+                if killed.handle().branch_manager().branch_exists("b"):
+                    delete_branch(killed.handle(), "b")
+                create_branch(killed.handle(), "b", tag="fork")
+            assert [row[0] for row in branch_rows(killed, "b")] == [0, 1], f"killed before request {step}"
+            assert [path.name for path in (home(killed, "b") / "tag").iterdir()] == ["tag-fork"]
+        shutil.rmtree(killed.path.parents[1])
+        step += 1
+    assert step > 10
 
 
 # ---- Fast-forward
