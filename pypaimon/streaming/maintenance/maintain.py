@@ -154,6 +154,7 @@ class TableRun:
             planned = {each.path for each in plan.files}
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
+            running = {path for path, files in unfinished.items() if unreferenced(files, needed) != tuple(files)}
             # A million names take much memory, which the deletion needs.
             del needed, old, candidates
         if not dry_run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from uuid import uuid4
 
@@ -21,7 +22,7 @@ from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, pl
 from pypaimon.streaming.maintenance.references import TableFile, unreferenced
 from pypaimon.streaming.maintenance.roots import Picture, of_branch
 from pypaimon.streaming.maintenance.tag_writer import TagWriter
-from pypaimon.streaming.maintenance.tags import success_path
+from pypaimon.streaming.maintenance.tags import Tag, success_path, tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -177,6 +178,9 @@ class PlanExecution:
         for name in names:
             if tuple(of_branch(directory, name).tag_names()) != picture.tag_names[name]:
                 raise MaintenanceConflictError(plan.table, "a tag was created or deleted meanwhile")
+        # One that was replaced has the same name.
+        if plan.tags and [*map(_contents, tags_of(directory))] != [*map(_contents, picture.tags)]:
+            raise MaintenanceConflictError(plan.table, "a tag was replaced meanwhile")
         known = {each.name.text: each.next_snapshot for each in picture.consumers}
         for info in self._consumers.infos():
             late = info.name.text in plan.consumers and info not in picture.consumers
@@ -188,3 +192,7 @@ class PlanExecution:
         there = None if last is None else directory.snapshots.refreshed(last.id)
         if last is not None and (there is None or there.fingerprint != last.fingerprint):
             raise MaintenanceConflictError(plan.table, "the table was rolled back meanwhile")
+
+
+def _contents(tag: Tag) -> tuple[str, str, datetime | None]:
+    return tag.name, tag.snapshot.fingerprint, tag.expires

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pypaimon.streaming.maintenance.tags import tags_of
+from pypaimon.streaming.maintenance.tags import success_path, tags_of
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -70,6 +70,7 @@ def truncate(directory: TableDirectory, last: int, others_after: int | None = No
             break
     for name in reversed(found.tags):
         store.delete(directory.tag_path(name))
+        store.delete(success_path(directory, name))
     directory.forget()
     ids = directory.snapshots.list_ids()
     hint = store.read_many([f"{home}/snapshot/EARLIEST"])[0]
