@@ -120,7 +120,8 @@ def rename_tag(table: WritableTable, name: str, new_name: str) -> None:
         new_name: Its new name.
 
     Raises:
-        StreamConfigError: There is no tag of this name, or another one of the new name.
+        StreamConfigError: There is no tag of this name, or another one of the new name; or that is an
+            automatic name, and the snapshot has an automatic tag.
         MaintenanceConflictError: The tag was deleted meanwhile (retriable).
         StoreError: The store failed (retriable).
     """
@@ -130,6 +131,9 @@ def rename_tag(table: WritableTable, name: str, new_name: str) -> None:
     _check_known(given, directory, [name])
     if new_name == name:
         return
+    known = _tag(directory, name)
+    if known is not None:
+        _check_automatic(given, directory, new_name, known.snapshot, renamed=name)
     try:
         TagWriter(given, directory).rename(name, new_name)
     except ChangedFileError as error:
@@ -252,13 +256,15 @@ def _check_known(table: PaimonTable, directory: TableDirectory, names: Sequence[
             raise StreamConfigError(f"{table.name} has no tag {name!r}; it has: {', '.join(known) or 'none'}.")
 
 
-def _check_automatic(table: PaimonTable, directory: TableDirectory, name: str, snapshot: Snapshot) -> None:
+def _check_automatic(
+    table: PaimonTable, directory: TableDirectory, name: str, snapshot: Snapshot, renamed: str | None = None
+) -> None:
     """Refuse a second automatic tag of a snapshot, which would end the creation of automatic tags, also by Java."""
     rule = automatic_tags(table)
     if not isinstance(rule, PeriodTags) or not rule.is_automatic(name):
         return
     for each in tags_of(directory):
-        if each.snapshot.id == snapshot.id and each.name != name and rule.is_automatic(each.name):
+        if each.snapshot.id == snapshot.id and each.name not in (name, renamed) and rule.is_automatic(each.name):
             raise StreamConfigError(
                 f"Snapshot {snapshot.id} of {table.name} has the automatic tag {each.name!r}, and {name!r} would be a "
                 "second one.",

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import (
+    StreamConfigError,
     maintain,
 )
-from pypaimon.streaming.maintenance import create_tag, list_tags
+from pypaimon.streaming.maintenance import create_tag, list_tags, rename_tag
 from pypaimon.streaming.maintenance.tag_operations import create_due_tags
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -78,6 +79,15 @@ def test_a_tag_of_the_last_day_of_all_ends_no_run(daily: Table) -> None:
     create_tag(daily.handle(), "9999-12-31", snapshot=1)
     assert maintain(daily.handle(), LATEST_ONLY).plan.created_tags == () == create_due_tags(PaimonTable(daily.handle()))
     assert daily.ids() == [6] and is_exact(daily)
+
+
+def test_a_rename_makes_no_second_automatic_tag_of_a_snapshot(daily: Table) -> None:
+    maintain(daily.handle(), LATEST_ONLY)
+    create_tag(daily.handle(), "mine", snapshot=6)
+    with pytest.raises(StreamConfigError, match="second one"):
+        rename_tag(daily.handle(), "mine", "2026-01-09")
+    rename_tag(daily.handle(), "2026-01-03", "2026-01-08")
+    assert maintain(daily.handle(), LATEST_ONLY).plan.is_empty
 
 
 def test_due_tags_after_a_commit(daily: Table) -> None:
