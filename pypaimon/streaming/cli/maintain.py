@@ -19,7 +19,7 @@ from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.maintenance.maintain import maintain as maintain_table
 from pypaimon.streaming.maintenance.partition_files import partition_text
-from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport
+from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.paimon.handles import WritableTable
 
@@ -160,7 +160,7 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
         tags = ", ".join(f"{each.name} of snapshot {each.snapshot.id}" for each in plan.created_tags)
         verb = "would create" if report.dry_run else "created"
         yield f"{name}: {verb} {count(len(plan.created_tags), 'tag')} ({tags})"
-    parts = [*_parts(plan, report.resumed)]
+    parts = [*_parts(report)]
     if parts:
         yield f"{name}: {'would delete' if report.dry_run else 'deleted'} {'; '.join(parts)}"
     if plan.done_partitions:
@@ -173,9 +173,10 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
         yield f"  {each.kind} {each.name} keeps snapshot {each.first_kept} and later ones"
 
 
-def _parts(plan: MaintenancePlan, resumed: int) -> Iterator[str]:
-    if plan.partitions:
-        yield _some([partition_text(each) for each in plan.partitions], "partition")
+def _parts(report: MaintenanceReport) -> Iterator[str]:
+    plan = report.plan
+    if partitions := plan.partitions if report.dry_run else report.dropped_partitions:
+        yield _some([partition_text(each) for each in partitions], "partition")
     if plan.snapshot_ids:
         yield f"{count(len(plan.snapshot_ids), 'snapshot')} ({plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]})"
     for what, found in (("changelog", plan.changelog_ids), ("tag", plan.deleted_tags), ("consumer", plan.consumers)):
@@ -184,8 +185,8 @@ def _parts(plan: MaintenancePlan, resumed: int) -> Iterator[str]:
     if plan.files:
         kinds = ", ".join(f"{number} {kind}" for kind, number in plan.file_counts.items())
         yield f"{count(len(plan.files), 'file')} ({kinds}; {decimal(plan.bytes)})"
-    if resumed:
-        yield f"{count(resumed, 'file')} of a run that did not end"
+    if report.resumed:
+        yield f"{count(report.resumed, 'file')} of a run that did not end"
 
 
 def _some(names: Sequence[str], what: str) -> str:

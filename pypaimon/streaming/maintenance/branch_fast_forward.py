@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.commit.publishing import NotPublishedError, Publisher, TakenError, publisher_of
-from pypaimon.streaming.errors import MaintenanceConflictError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import MaintenanceConflictError, StoreError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.branch_files import (
     branch_home,
@@ -289,8 +289,10 @@ class _FastForward:
         value: dict[str, Any] = json.loads(self._stored(number))
         try:
             done = publisher.publish(None, value, list)
-        except (TakenError, NotPublishedError):
+        except TakenError:
             done = False
+        except NotPublishedError as error:
+            raise StoreError(f"Snapshot {number} could not be copied: {error.__cause__}") from error.__cause__
         if not done:
             there = self._own.snapshots.refreshed(number)
             if there is None or there.fingerprint != self._new[number].fingerprint:

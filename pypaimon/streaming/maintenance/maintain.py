@@ -21,13 +21,13 @@ Java deletes data files first, so that a snapshot may be found whose files are g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timezone
 from itertools import chain
 
-from pypaimon.streaming.consumers.consumer_manager import consumers_of
+from pypaimon.streaming.consumers.consumer_manager import consumers_of, last_write
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
 from pypaimon.streaming.maintenance.needed_files import NeededFiles, candidates_of, kept_roots
@@ -46,6 +46,8 @@ from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
+_LONGEST_SECONDS = 900
+"""How long the plan of a run that was killed may look like that of one that is running."""
 
 
 def maintain(
@@ -146,6 +148,7 @@ class TableRun:
         consumers = consumers_of(self._directory).directory
         unfinished = unfinished_plans(self._directory.store, consumers, self._table.path)
         resumed: tuple[TableFile, ...] = ()
+        running: set[str] = set()
         candidates = chain(candidates_of(self._table, self._directory, picture, plan), old)
         first = next(candidates, None)
         if first is not None or unfinished:
@@ -154,7 +157,9 @@ class TableRun:
             planned = {each.path for each in plan.files}
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
-            running = {path for path, files in unfinished.items() if unreferenced(files, needed) != tuple(files)}
+            running = self._running(
+                [path for path, files in unfinished.items() if len(unreferenced(files, needed)) < len(files)]
+            )
             # A million names take much memory, which the deletion needs.
             del needed, old, candidates
         if not dry_run:
@@ -162,7 +167,8 @@ class TableRun:
             if resumed or not plan.is_empty:
                 PlanExecution(self._table, self._directory, needed_files, picture, plan).run(resumed)
             for path in unfinished:
-                self._directory.store.delete(path)
+                if path not in running:
+                    self._directory.store.delete(path)
         return MaintenanceReport(plan, dry_run, len(resumed))
 
     def _old_files(self) -> PackedFiles:
@@ -170,3 +176,17 @@ class TableRun:
             return PackedFiles(())
         homes = [branch_directory(self._table.path, name) for name in ("main", *self._directory.branch_names())]
         return PackedFiles(OldFiles(self._directory.store, self._table.paths, self._orphans_before).of_table(homes))
+
+    def _running(self, plans: Sequence[str]) -> set[str]:
+        """The plans that another run may be carrying out, among those whose files are still needed.
+
+        Whoever rolls back, or writes a tag, looks for them.
+        """
+        if not plans:
+            return set()
+        oldest = datetime.fromtimestamp(time.time() - _LONGEST_SECONDS, timezone.utc)
+        statuses = self._directory.store.list_written(consumers_of(self._directory).directory)
+        written = {
+            path: last_write(statuses[path.rpartition("/")[2]]) for path in plans if path.rpartition("/")[2] in statuses
+        }
+        return {path for path, when in written.items() if when is not None and when > oldest}

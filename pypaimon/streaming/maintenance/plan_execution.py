@@ -176,11 +176,13 @@ class PlanExecution:
         if {*names} != {*picture.tag_names}:
             raise MaintenanceConflictError(plan.table, "a branch was created or deleted meanwhile")
         for name in names:
-            if tuple(of_branch(directory, name).tag_names()) != picture.tag_names[name]:
-                raise MaintenanceConflictError(plan.table, "a tag was created or deleted meanwhile")
-        # One that was replaced has the same name.
-        if plan.tags and [*map(_contents, tags_of(directory))] != [*map(_contents, picture.tags)]:
-            raise MaintenanceConflictError(plan.table, "a tag was replaced meanwhile")
+            if name == directory.branch and plan.tags:
+                # One that was replaced has the same name.
+                is_same = [*map(_contents, tags_of(directory))] == [*map(_contents, picture.tags)]
+            else:
+                is_same = tuple(of_branch(directory, name).tag_names()) == picture.tag_names[name]
+            if not is_same:
+                raise MaintenanceConflictError(plan.table, "a tag was created, replaced or deleted meanwhile")
         known = {each.name.text: each.next_snapshot for each in picture.consumers}
         for info in self._consumers.infos():
             late = info.name.text in plan.consumers and info not in picture.consumers

@@ -18,6 +18,7 @@ from pypaimon.streaming import ConsumerManager, CorruptTableError, MaintenancePo
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.maintenance import create_tag, replace_tag
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.needed_files import NeededFiles
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, plan_files, plan_text
@@ -147,6 +148,30 @@ def test_files_of_an_unfinished_plan_are_checked_again_too(table: Table, monkeyp
     maintain(table.handle(), LATEST_ONLY)
     late.unlink()
     assert needed_files(table.path) <= files_of(table.path)
+
+
+def test_the_plan_of_a_run_under_way_stays(table: Table) -> None:
+    """A rollback looks for it. One that is old has died, and its files are needed by something newer."""
+    (table.path / "consumer").mkdir(exist_ok=True)
+    plan = table.path / "consumer" / "maintenance-of-another"
+    needed = needed_files(table.path)
+    data = next(path for path in table.path.glob("bucket-0/*.parquet") if path.name in needed)
+    plan.write_text(json.dumps({"version": 1, "files": [str(data.relative_to(table.path))]}))
+    maintain(table.handle())
+    assert plan.exists()
+    os.utime(plan, (time.time() - 3600,) * 2)
+    maintain(table.handle())
+    assert data.exists() and not plan.exists()
+
+
+def test_a_tag_that_is_replaced_while_it_expires_stays(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    tag = table.path / "tag" / "tag-kept"
+    create_tag(table.handle(), "kept", snapshot=2, retention=timedelta(days=1))
+    expired = json.loads(tag.read_bytes())
+    tag.write_text(json.dumps({**expired, "tagCreateTime": [2020, 1, 1, 0, 0]}))
+    before(monkeypatch, PlanExecution, "_check_unchanged", lambda: replace_tag(table.handle(), "kept", snapshot=3))
+    assert maintain(table.handle(), LATEST_ONLY).plan.tags == ()
+    assert json.loads(tag.read_bytes())["id"] == 3 and needed_files(table.path) <= files_of(table.path)
 
 
 def test_two_runs_may_keep_the_same_changelogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
