@@ -35,6 +35,16 @@ class Keeping:
         "--max-snapshots", type=click.IntRange(1), metavar="N", help="Keep N snapshots at most."
     )
     snapshot_age: str | None = option("--snapshot-age", metavar="TIME", help="Keep other snapshots this long (2h, 7d).")
+    min_changelogs: int | None = option(
+        "--min-changelogs", type=click.IntRange(1), metavar="N", help="Keep the last N changelogs at any age."
+    )
+    max_changelogs: int | None = option(
+        "--max-changelogs", type=click.IntRange(1), metavar="N", help="Keep N changelogs at most."
+    )
+    changelog_age: str | None = option(
+        "--changelog-age", metavar="TIME", help="Keep other changelogs of expired snapshots this long."
+    )
+    keep_tags: bool = option("--keep-tags", is_flag=True, help="Keep tags whose own retention has passed.")
     partition_age: str | None = option(
         "--partition-age", metavar="TIME", help="Drop partitions that are this old (90d)."
     )
@@ -58,6 +68,10 @@ class Keeping:
             min_snapshots=self.min_snapshots,
             max_snapshots=self.max_snapshots,
             snapshot_age=_age("--snapshot-age", self.snapshot_age),
+            min_changelogs=self.min_changelogs,
+            max_changelogs=self.max_changelogs,
+            changelog_age=_age("--changelog-age", self.changelog_age),
+            expire_tags=False if self.keep_tags else None,
             expire_limit=self.limit,
             expire_partitions=not self.keep_partitions,
             partition_age=_age("--partition-age", self.partition_age),

@@ -70,7 +70,9 @@ def fast_forward(
 ) -> FastForwardReport:
     """Give a table the snapshots, tags and schemas of one of its branches. Blocks. The branch stays.
 
-    Snapshots from before the fork stay, as do consumers. Nobody should write into either branch meanwhile.
+    Snapshots from before the fork stay, as do consumers. Nobody should write into either branch meanwhile. A call
+    that is killed is finished by the same call. Only where no snapshot was common may older snapshots of the branch be
+    missing then; the latest state and all later changes are there.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it, usually on main.

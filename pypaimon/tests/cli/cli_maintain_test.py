@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from pypaimon.streaming.maintenance import create_tag
 from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table
 
@@ -42,6 +44,16 @@ def test_a_dry_run_says_what_a_run_deletes(program: Program, table: Table) -> No
 def test_wrong_options_are_refused(program: Program, table: Table, wrong: tuple[str, str]) -> None:
     assert program("maintain", "db.t", *wrong).code == 2
     assert table.ids() == [1, 2, 3]
+
+
+def test_changelogs_and_tags_are_kept_if_the_command_says_so(program: Program, table: Table) -> None:
+    create_tag(table.handle(), "old", retention=timedelta(0))
+    assert json.loads(program("maintain", "db.t", *LATEST_ONLY, "--keep-tags", "--json").out)["tags"] == []
+    assert table.ids() == [3]
+    assert json.loads(program("maintain", "db.t", "--json").out)["tags"] == ["old"]
+    table.commit([3])
+    kept = json.loads(program("maintain", "db.t", *LATEST_ONLY, "--changelog-age", "1d", "--json").out)
+    assert kept["snapshots"] == kept["kept_changelogs"] == [3]
 
 
 def test_too_young_orphans_are_refused_in_words_of_the_command_line(program: Program, table: Table) -> None:
