@@ -261,7 +261,7 @@ class Sink:
         if maintenance is None:
             return
         maintenance.after_commit(report.snapshot_id)
-        maintenance.close(most_seconds=_MOST_SECONDS)
+        maintenance.close(timeout=_MOST_SECONDS)
         if maintenance.last_error is not None:
             _say(f"{self.options.name}: maintenance failed: {maintenance.last_error}")
         elif maintenance.last_report is not None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
@@ -35,6 +36,7 @@ from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.tag_operations import create_due_tags
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.arguments import finite_seconds
 
 _LOG = StreamLog(__name__)
 
@@ -134,17 +136,17 @@ class CommitMaintenance:
             # No thread can start while the interpreter exits.
             ended.set_result(None)
 
-    def close(self, *, finish: bool = True, most_seconds: float = math.inf) -> None:
+    def close(self, *, finish: bool = True, timeout: float | timedelta | None = None) -> None:
         """Wait until a run has ended. Idempotent.
 
         Args:
             finish: Let it finish. Otherwise it is stopped, and a later run finishes what it had begun.
-            most_seconds: Stop it if it takes longer.
+            timeout: Stop it if it takes longer (seconds, or a timedelta); None: wait.
         """
         running = self._running
         if running is None:
             return
-        last = time.monotonic() + most_seconds
+        last = math.inf if timeout is None else time.monotonic() + finite_seconds("close: timeout", timeout)
         try:
             if not finish or not until_done(running, lambda: time.monotonic() > last):
                 self._scope.cancel()

@@ -180,7 +180,7 @@ class TableRun:
     def _running(self, plans: Sequence[str]) -> set[str]:
         """The plans that another run may be carrying out, among those whose files are still needed.
 
-        Whoever rolls back, or writes a tag, looks for them.
+        A rollback, and a writer of tags, look for them.
         """
         if not plans:
             return set()

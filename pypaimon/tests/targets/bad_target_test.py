@@ -173,7 +173,7 @@ def test_what_is_saved_with_the_rows_is_damaged(copy: Copy, what: str) -> None:
 
 
 @each("Postgres")
-def test_a_connection_that_is_lost_in_the_middle_of_a_plan(copy: Copy) -> None:
+def test_a_connection_that_is_lost_within_a_plan(copy: Copy) -> None:
     assert isinstance(copy.place, PostgresPlace)
     copy.replicate()
     before = copy.place.held()
