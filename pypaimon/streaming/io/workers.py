@@ -33,25 +33,12 @@ class Worker(BackgroundThread):
     def __init__(self) -> None:
         super().__init__(self._serve, "paimon-spare", self._ask_to_end)
         self.is_spare = False
-        self.former_name = ""
         self._given: _Given | None = None
         self._woken: SimpleQueue[bool] = SimpleQueue()
 
     @staticmethod
-    def take(name: str) -> Worker:
-        """A spare thread, or a new one. The caller must `begin` it.
-
-        One that has worked under the same name is preferred: the memory of a thread's allocator then serves calls of
-        the same kind again, where threads that do everything in turn keep the most that each kind has taken.
-        """
-        for spare in reversed(_spares.copy()):
-            if spare.former_name == name:
-                try:
-                    _spares.remove(spare)
-                except ValueError:
-                    # Another pool has taken it, or it has ended.
-                    continue
-                return spare
+    def take() -> Worker:
+        """A spare thread, or a new one. The caller must `begin` it."""
         try:
             return _spares.pop()
         except IndexError:
@@ -97,7 +84,7 @@ class Worker(BackgroundThread):
             work()
             # A spare thread must not keep its last pool alive.
             del work
-            self.former_name, self.name = self.name, "paimon-spare"
+            self.name = "paimon-spare"
             # Its call no longer hangs, if it did.
             self.is_spare = self.is_awaited = True
             _spares.append(self)
