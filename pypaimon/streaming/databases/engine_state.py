@@ -285,7 +285,7 @@ class EngineState:
         self.discovery = DiscoveryJob()
         self.registry = TableRegistry(settings.places)
         self.rows = BufferedRows(settings.read_ahead_bytes)
-        self._unpolled: set[FollowedTable] = set()
+        self._unpolled: set[str] = set()
         self.pending_events: deque[PendingEvent] = deque()
         self.taken: Item | None = None
         self.waiting: Future[None] | None = None
@@ -334,21 +334,23 @@ class EngineState:
         self.registry.is_leaving(name)
         self.emit(TableDropped(name), partial(self.forget, name))
 
-    def begin_polling(self, table: FollowedTable) -> None:
-        """Schedule the first poll of a table."""
-        self._unpolled.add(table)
-        self.openings.pause(len(self._unpolled) >= _MOST_UNPOLLED)
-        self.schedule_poll(table)
+    def waits_for_poll(self, name: str) -> None:
+        """Note that a table was opened and was not polled yet."""
+        self._unpolled.add(name)
+        self._pause_openings()
 
-    def was_polled(self, table: FollowedTable) -> None:
-        """Note that a table was polled, or is no longer followed."""
-        self._unpolled.discard(table)
+    def was_polled(self, name: str) -> None:
+        """Note that a table was polled, or that its first poll may come late."""
+        self._unpolled.discard(name)
+        self._pause_openings()
+
+    def _pause_openings(self) -> None:
         self.openings.pause(len(self._unpolled) >= _MOST_UNPOLLED)
 
     @property
     def first_polls(self) -> int:
         """How many tables wait for their first poll, including those that are not open yet."""
-        return len(self.registry.opening) + len(self._unpolled)
+        return len(self.registry.opening | self._unpolled)
 
     def schedule_poll(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
         """Schedule a poll of a table."""
@@ -364,7 +366,7 @@ class EngineState:
         """A table may have been dropped, renamed or re-created: the next discovery decides."""
         table.suspicion = why
         # Whether it was dropped is known only when all openings are done, so it must not hold them up.
-        self.was_polled(table)
+        self.was_polled(table.name)
         self.schedule.remove(table)
         self.rows.unhold(table)
         self.rows.pass_over(table)
@@ -374,7 +376,7 @@ class EngineState:
         """Stop following a table; returns its stream and the position in it."""
         table, place = self.registry.forget(name)
         if table is not None:
-            self.was_polled(table)
+            self.was_polled(table.name)
             self.schedule.remove(table)
             self.rows.forget(table)
             self.of_forgotten = total_of((self.of_forgotten, table.driver.metrics), of_one_table=False)

@@ -48,7 +48,7 @@ class TableDiscovery:
             for name in listed.dropped:
                 self._state.emit_dropped(name)
             for table in listed.suspects:
-                self._state.was_polled(table)
+                self._state.was_polled(table.name)
                 self._state.schedule.remove(table)
                 self._state.rows.unhold(table)
                 self._state.rows.pass_over(table)
@@ -158,6 +158,7 @@ class TableDiscovery:
             former = registry.former_name(identity)
         event: DatabaseEvent = TableAdded(name) if former is None else TableRenamed(name, former)
         is_new = opening.is_new or opening.since is not None
+        self._state.waits_for_poll(name)
         self._state.emit(event, partial(self._begin, StartJob(name, opened, is_new), former or name))
 
     def _begin(self, beginning: StartJob, former: str) -> None:
@@ -171,6 +172,7 @@ class TableDiscovery:
         # From here on a saved position contains the table.
         place = beginning.place or TablePosition(beginning.opened.identity, was_empty=beginning.is_new)
         self._state.registry.places[beginning.name] = place
+        self._state.waits_for_poll(beginning.name)
         self._state.schedule_soon(beginning)
 
     def start_stream(self, beginning: StartJob) -> None:
@@ -180,6 +182,7 @@ class TableDiscovery:
             table = self._started(beginning)
         except Exception as error:  # noqa: BLE001 - an error of this table alone
             with self._state.lock:
+                self._state.was_polled(name)
                 if isinstance(error, PaimonStreamError) and error.retriable:
                     again = replace(beginning, attempt=beginning.attempt + 1)
                     self._state.schedule_soon(again, BACKOFF.pause(again.attempt))
@@ -190,7 +193,7 @@ class TableDiscovery:
         with self._state.lock:
             self._state.registry.opening.discard(name)
             self._state.registry.followed[name] = table
-            self._state.begin_polling(table)
+            self._state.schedule_poll(table)
             if self._state.closed:
                 table.close()
 

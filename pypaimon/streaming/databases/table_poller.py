@@ -50,7 +50,7 @@ class TablePoller:
         finally:
             with self._state.lock:
                 self._at_work.discard(table)
-                self._state.was_polled(table)
+                self._state.was_polled(table.name)
                 if table in self._again:
                     self._again.discard(table)
                     has_more = True

@@ -130,12 +130,12 @@ def test_tables_that_wait_for_their_first_poll_hold_up_openings_only_while_they_
         tables: list[Any] = [_Unpolled(f"t{number}") for number in range(2 * WORKERS)]
         for table in tables:
             state.registry.followed[table.name] = table
-            state.begin_polling(table)
+            state.waits_for_poll(table.name)
         assert state.first_polls == len(tables) + 1
         now = time.monotonic()
         assert state.openings.take(now) is None and state.openings.next_due() is None
         if end == "polled":
-            state.was_polled(tables[3])
+            state.was_polled("t3")
         elif end == "suspected":
             state.suspect(tables[3], ValueError())
         else:
