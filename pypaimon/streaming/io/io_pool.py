@@ -252,7 +252,7 @@ class IOPool:
         thread: Worker | None = None
         name = f"{self._name}-{len(self._workers)}"
         try:
-            thread = Worker.take()
+            thread = Worker.take(name)
             self._workers.add(thread)
             finalize_s3_after_calls()
             thread.begin(self._work, name)

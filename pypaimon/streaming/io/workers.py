@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -15,7 +14,7 @@ SPARE_SECONDS = 1.0
 
 _Given = tuple[Callable[[], object], str]
 """What a pool gives a thread: the call, and the name of the thread."""
-_spares: deque[Worker] = deque()
+_spares: list[Worker] = []
 # Its methods are atomic, so it needs no lock, which a signal handler could find held.
 
 
@@ -28,19 +27,28 @@ class Worker(BackgroundThread):
 
     Attributes:
         is_spare: Whether it waits for a pool.
+        former_name: Its name when it worked for a pool.
     """
 
     def __init__(self) -> None:
         super().__init__(self._serve, "paimon-spare", self._ask_to_end)
         self.is_spare = False
+        self.former_name = ""
         self._given: _Given | None = None
         self._woken: SimpleQueue[bool] = SimpleQueue()
 
     @staticmethod
-    def take() -> Worker:
-        """A spare thread, or a new one. The caller must `begin` it."""
+    def take(name: str) -> Worker:
+        """A spare thread, or a new one. The caller must `begin` it.
+
+        One that has worked under the same name is preferred: the memory of a thread's allocator then serves calls of
+        the same kind again, where threads that do everything in turn keep the most that each kind has taken.
+        """
+        same = [index for index, spare in enumerate(_spares) if spare.former_name == name]
         try:
-            return _spares.pop()
+            # If others have taken spares since, it is another one, or a new one. To choose a thread and then remove it
+            # would lose it if a signal handler raised in between.
+            return _spares.pop(same[-1] if same else -1)
         except IndexError:
             return Worker()
 
@@ -84,7 +92,7 @@ class Worker(BackgroundThread):
             work()
             # A spare thread must not keep its last pool alive.
             del work
-            self.name = "paimon-spare"
+            self.former_name, self.name = self.name, "paimon-spare"
             # Its call no longer hangs, if it did.
             self.is_spare = self.is_awaited = True
             _spares.append(self)

@@ -63,6 +63,26 @@ def test_a_thread_that_has_left_a_pool_serves_the_next_one() -> None:
 
 
 @pytest.mark.slow
+def test_a_pool_gets_a_thread_that_has_worked_under_the_same_name() -> None:
+    """Threads that serve all kinds of calls in turn keep the most memory that each kind has taken."""
+    one, two = IOPool(1, LONG, "one"), IOPool(1, LONG, "two")
+    together = threading.Barrier(2)
+
+    def thread() -> threading.Thread:
+        together.wait(LONG)
+        return threading.current_thread()
+
+    calls = [pool.submit(thread) for pool in (one, two)]
+    first, other = (pool.result(call) for pool, call in zip((one, two), calls, strict=True))
+    wait_for_spares(2)
+    for pool, expected in ((one, first), (one, first), (two, other), (one, first), (two, other)):
+        assert worker_of(pool) is expected
+        wait_for_spares(2)
+    one.close()
+    two.close()
+
+
+@pytest.mark.slow
 def test_a_pool_whose_thread_serves_another_one_gets_another_one() -> None:
     one, other = IOPool(1, LONG), IOPool(1, LONG)
     first = worker_of(one)
@@ -184,11 +204,11 @@ def test_a_thread_that_is_taken_while_its_time_runs_out_serves_the_pool(monkeypa
     monkeypatch.setattr(workers, "SPARE_SECONDS", 0.0)
     spares = _Hesitating()
     monkeypatch.setattr(workers, "_spares", spares)
-    worker, told = Worker.take(), threading.Event()
+    worker, told = Worker.take("first"), threading.Event()
     worker.begin(lambda: None, "first")
     assert spares.is_removing.wait(LONG)
     # Its time is over, and it is about to leave the list.
-    assert Worker.take() is worker
+    assert Worker.take("second") is worker
     spares.may_remove.set()
     worker.begin(told.set, "second")
     assert told.wait(LONG)
