@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.compaction.reports import CompactionReport
-from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker, task_picker
+from pypaimon.streaming.compaction.task_pickers import task_picker
+from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
@@ -77,7 +78,7 @@ class _Tasks:
         self._options = options
 
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
-        rows = [(number, pickle.dumps(_lean(each))) for number, each in enumerate(tasks)]
+        rows = [(number, pickle.dumps(each.lean())) for number, each in enumerate(tasks)]
         parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
         task = _Task(self._options, PinnedSchema.of(table))
         errors = []
@@ -116,8 +117,3 @@ class _Task:
     def _picker(self) -> TaskPicker:
         table = self.pin.apply(load_sink_table(self.options))
         return task_picker(table, FileReader(table, table.new_directory(), lambda: None))
-
-
-def _lean(work: CompactionTask) -> CompactionTask:
-    """Drop the other files of the bucket, which packs of a table without a primary key do not read."""
-    return work if work.pick is not None else replace(work, bucket=replace(work.bucket, files=()))

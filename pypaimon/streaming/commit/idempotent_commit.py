@@ -39,6 +39,7 @@ from uuid import uuid4
 
 from pypaimon.streaming.commit.changes import COMPACT, compact_changes
 from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, discarded_on_error, log_kept
+from pypaimon.streaming.commit.conflicts import StrictMode
 from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus
 from pypaimon.streaming.commit.request import (
     CommitPlan,
@@ -187,7 +188,9 @@ def new_compaction_user(options: TableOptions) -> str:
     return f"{prefix + '_' if prefix else ''}compaction-{uuid4()}"
 
 
-def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = True) -> CommitReport:
+def commit_compaction(
+    request: CommitRequest, planned_at: int, *, again: bool = True, strict: bool = False
+) -> CommitReport:
     """Commit the compact increments of messages, unless the table has them already.
 
     It needs no ledger, because the files that it deletes exist only once. Later commits are kept, because only the
@@ -199,8 +202,11 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
             user.
         again: Whether an earlier call, in this process or another, may have had the same messages. Then all snapshots
             since `planned_at` are examined, none of which may have expired.
+        strict: Whether nobody else may have compacted or overwritten the same partitions since `planned_at`, although
+            the files that the messages name are there.
 
     Raises:
+        StrictModeError: Somebody has. The new files are deleted; plan the compaction again.
         CommitConflictError: Another job has rewritten or deleted some of the files. The new ones are deleted; plan the
             compaction again from the latest snapshot.
         CommitFailedError: It did not get through. The new files are deleted unless it may be there.
@@ -219,7 +225,8 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
                 f"files are {'kept' if again else 'deleted'}."
             )
         known = KnownHistory(latest, planned_at, None) if again else KnownHistory.up_to(latest)
-        commit = SnapshotCommit(directory, replace(request, ordered=False, is_first_attempt=True), plan, known)
+        rule = StrictMode(planned_at, data_evolution=False) if strict else None
+        commit = SnapshotCommit(directory, replace(request, ordered=False, is_first_attempt=True), plan, known, rule)
     outcome = commit_or_clean_up(table, commit, messages, what, "Commit the messages again")
     return CommitReport(outcome.number, Written.by_compaction(messages), repeated=not outcome.ours)
 

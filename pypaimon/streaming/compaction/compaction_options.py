@@ -116,6 +116,14 @@ def under_latest_schema(table: PaimonTable, directory: TableDirectory) -> Paimon
     return table.with_schema(directory.reading_schema(directory.latest_schema().id))
 
 
+def with_buckets(table: PaimonTable, count: int) -> PaimonTable:
+    """A table with postponed buckets as a table with a fixed number of them: how its real buckets are written."""
+    # Changelog files of the new rows and of the compaction are merged together, later.
+    options = {option_keys.BUCKET: str(count), option_keys.PRECOMMIT_COMPACT: "false"}
+    changed = {str(key): value for key, value in options.items()}
+    return table.with_schema(table.schema.copy(new_options={**table.schema.options, **changed}))
+
+
 def check_compactable(table: PaimonTable) -> None:
     """Refuse a table that cannot be compacted exactly. Raises UnsupportedTableError if its kind, an option, a type or a
     format is not supported.
@@ -139,6 +147,8 @@ def check_compactable(table: PaimonTable) -> None:
     found = CompactionOptions.of(table)
     if table.is_primary_key_table:
         _check_keyed(table)
+    if table.traits.postpone:
+        table = with_buckets(table, 1)
     for level in range(found.levels if table.is_primary_key_table else 1):
         check_format(FileOptions.of_compacted(table, level).data.format, table.fields)
 
@@ -160,10 +170,5 @@ def _check_keyed(table: PaimonTable) -> None:
     for key in table.options:
         if _KEYED_INDEXES.fullmatch(key):
             raise UnsupportedTableError(f"{name} has '{key}': its compaction makes indexes that are not made here.")
-    if table.traits.postpone:
-        raise UnsupportedTableError(
-            f"{name} has postponed buckets ('bucket' = '-2'): its compaction distributes records over buckets, which "
-            "is not done here. Run `CALL sys.compact(...)` of Flink or Spark."
-        )
     merge_engine(table.schema)
     RecordExpiry.of(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,10 +22,11 @@ from pypaimon.streaming.compaction.live_files import (
     LiveEntries,
     live_buckets,
 )
-from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, counted
-from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale, task_picker
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, counted
+from pypaimon.streaming.compaction.task_pickers import task_picker
+from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale
 from pypaimon.streaming.compaction.vector_index import VectorIndex
-from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, TableChangedError
+from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, StrictModeError, TableChangedError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance, When, is_automatic_maintenance
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -61,7 +62,8 @@ def compact(
 ) -> CompactionReport:
     """Compact what is due in a table according to its options. Blocks.
 
-    Rows do not change, and readers only find fewer files. Writers are never blocked: what they change meanwhile is left
+    Rows do not change, and readers only find fewer files, except for rows in postponed buckets (`bucket` = -2), which
+    batch readers find from then on. Writers are never blocked: what they change meanwhile is left
     as it is, and reported as a conflict.
 
     Args:
@@ -125,7 +127,7 @@ class Compaction:
         self._user = new_compaction_user(table.options)
         self._others = CompactingWriters()
         self._identifiers = count(1)
-        self._live = LiveEntries()
+        self._live = LiveEntries(by_partition=table.traits.postpone)
         self._schema: int | None = None
 
     def run(
@@ -171,7 +173,7 @@ class Compaction:
         return run.execute(tasks, partial(self._workers.execute, table, picker), self._workers.commit_bytes)
 
 
-_Done = list[tuple[CompactionTask, CompactionResult]]
+_Done = list[tuple[CompactionTask, Sequence[CompactionResult]]]
 
 
 @dataclass(slots=True)
@@ -194,9 +196,9 @@ class _Run:
         for part in _parts(tasks, commit_bytes):
             done: _Done = []
 
-            def note(each: CompactionTask, result: CompactionResult, done: _Done = done) -> None:
+            def note(each: CompactionTask, results: Sequence[CompactionResult], done: _Done = done) -> None:
                 nonlocal reached
-                done.append((each, result))
+                done.append((each, results))
                 reached += each.size
                 if self.on_progress is not None:
                     self.on_progress(reached, total)
@@ -239,10 +241,11 @@ class _Run:
         return stale
 
     def _commit(self, done: _Done) -> None:
-        described = [_described(self.table, each, result) for each, result in done]
+        results = [result for _, found in done for result in found]
+        described = [_compacted(self.table, result) for result in results]
         try:
-            index = self._with_vectors(done)
-            messages = [result.message(each.bucket) for each, result in done if result.before]
+            index = self._with_vectors(results)
+            messages = [result.message() for result in results if not result.is_empty]
             messages = merged_changelogs(self.table, messages)
         except FileNotFoundError as error:
             self._discard(done)
@@ -258,8 +261,9 @@ class _Run:
             schema_id = self.directory.latest_schema().id
         request = CommitRequest(self.table, self.user, next(self.identifiers), messages, schema_id=schema_id)
         try:
-            report = commit_compaction(request, self.snapshot.id, again=False)
-        except CommitConflictError:
+            is_strict = any(each.is_whole_partition for each, _ in done)
+            report = commit_compaction(request, self.snapshot.id, again=False, strict=is_strict)
+        except (CommitConflictError, StrictModeError):
             self.conflicts += described
             return
         self.index = index
@@ -267,31 +271,35 @@ class _Run:
         if report.snapshot_id is not None:
             self.snapshots.append(report.snapshot_id)
 
-    def _with_vectors(self, done: _Done) -> VectorIndex:
-        """Change the deletion vectors along with the data files, for all tasks of a bucket together.
+    def _with_vectors(self, results: Iterable[CompactionResult]) -> VectorIndex:
+        """Change the deletion vectors along with the data files, for all results of a bucket together.
 
-        The first task of a bucket gets the index files.
+        The first result of a bucket gets the index files.
         """
         index = self.index
-        of_bucket: dict[tuple[bytes, int], _Done] = {}
-        for each, result in done:
-            of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append((each, result))
+        of_bucket: dict[tuple[bytes, int], list[CompactionResult]] = {}
+        for each in results:
+            of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append(each)
         for parts in of_bucket.values():
-            task, first = parts[0]
-            gone = {name for _, result in parts for name in result.rewritten}
-            marked = {name: rows for _, result in parts for name, rows in result.superseded.items()}
-            changed = index.changed(task.bucket, gone, marked)
+            first = parts[0]
+            gone = {name for result in parts for name in result.rewritten}
+            marked = {name: rows for result in parts for name, rows in result.superseded.items()}
+            changed = index.changed(first.bucket, gone, marked)
             first.index_added, first.index_deleted = changed.added, changed.deleted
             index = changed.after
         return index
 
     def _discard(self, done: _Done) -> None:
-        discard(self.table, [result.message(each.bucket) for each, result in done])
+        discard(self.table, [result.message() for _, results in done for result in results])
 
 
 def _parts(tasks: Iterable[CompactionTask], commit_bytes: int) -> Iterator[list[CompactionTask]]:
     part: list[CompactionTask] = []
     for each in tasks:
+        if each.is_whole_partition:
+            # In a commit of its own: it is refused because of changes that do not matter to the others.
+            yield [each]
+            continue
         part.append(each)
         if len(part) >= _COMMIT_PARTS or sum(one.size for one in part) >= commit_bytes:
             yield part
@@ -311,13 +319,16 @@ def _of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator
         yield bucket
 
 
-def _described(table: PaimonTable, task: CompactionTask, result: CompactionResult | None = None) -> CompactedBucket:
-    taken = task.files if result is None else result.before
+def _described(table: PaimonTable, task: CompactionTask) -> CompactedBucket:
+    return _compacted(table, CompactionResult(task.bucket, task.files))
+
+
+def _compacted(table: PaimonTable, result: CompactionResult) -> CompactedBucket:
     return CompactedBucket(
-        dict(zip(table.partition_keys, task.bucket.partition, strict=True)),
-        task.bucket.bucket,
-        counted(file.read for file in taken),
-        FileCount() if result is None else counted(result.after),
+        dict(zip(table.partition_keys, result.bucket.partition, strict=True)),
+        result.bucket.bucket,
+        counted(file.read for file in result.before),
+        counted(result.after),
     )
 
 

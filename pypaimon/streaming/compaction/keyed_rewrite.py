@@ -92,7 +92,7 @@ class KeyedRewriter:
         """Merge and move the files of a pick, without `expired` records. If it fails, the new files are deleted. Raises
         FileNotFoundError if a file is missing.
         """
-        result, made = CompactionResult(), list[DataFileMeta]()
+        result, made = CompactionResult(bucket), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
         facts = partial(KeyedFacts, self._table.key_fields, options.thin)
         new = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
@@ -125,7 +125,7 @@ class KeyedRewriter:
         except BaseException:
             data.abort()
             changelog.abort()
-            discard(self._table, [CompactionResult(after=made).message(bucket)])
+            discard(self._table, [CompactionResult(bucket, after=made).message()])
             raise
         result.after += made
         result.superseded = superseded.rows

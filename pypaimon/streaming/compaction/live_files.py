@@ -101,8 +101,9 @@ class LiveBucket:
 
 @dataclass(slots=True)
 class CompactionResult:
-    """The result of one task."""
+    """What a task makes of one bucket."""
 
+    bucket: LiveBucket
     before: list[LiveFile] = field(default_factory=list)
     after: list[DataFileMeta] = field(default_factory=list)
     changelog: list[DataFileMeta] = field(default_factory=list)
@@ -112,11 +113,16 @@ class CompactionResult:
     index_deleted: list[IndexManifestEntry] = field(default_factory=list)
 
     @property
+    def is_empty(self) -> bool:
+        return not (self.before or self.after or self.changelog or self.superseded)
+
+    @property
     def rewritten(self) -> set[str]:
         """Names of the files that are removed from every level."""
         return {file.name for file in self.before} - {str(file.file_name) for file in self.after}
 
-    def message(self, bucket: LiveBucket) -> CommitMessage:
+    def message(self) -> CommitMessage:
+        bucket = self.bucket
         return CommitMessage(
             bucket.partition,
             bucket.bucket,
@@ -196,9 +202,14 @@ _MOST_SNAPSHOTS = 100
 
 
 class LiveEntries:
-    """Entries of manifests, in columns. After the first read, the number of requests depends on the changes alone."""
+    """Entries of manifests, in columns. After the first read, the number of requests depends on the changes alone.
 
-    def __init__(self) -> None:
+    Args:
+        by_partition: Whether a change in one bucket makes all buckets of its partition changed ones.
+    """
+
+    def __init__(self, *, by_partition: bool = False) -> None:
+        self._by_partition = by_partition
         self._at: Snapshot | None = None
         self._entries: pa.Table | None = None
 
@@ -228,17 +239,21 @@ class LiveEntries:
         since = self._since(directory, snapshot)
         if since is None or self._entries is None:
             return None
-        entries, places = self._entries, set[Place]()
+        entries, places = self._entries, set[Place | bytes]()
         for each in since:
             try:
                 changes = _entries(directory, [each.delta_manifest_list])
             except FileNotFoundError:
                 # The snapshot has expired meanwhile: its own file is deleted last.
                 return None
-            places.update(_places(changes))
+            places.update(self._places(changes))
             entries = live(pa.concat_tables([entries, changes]))
         self._entries, self._at = entries.combine_chunks(), snapshot
-        return entries.filter(pa.array([each in places for each in _places(entries)], pa.bool_()))
+        return entries.filter(pa.array([each in places for each in self._places(entries)], pa.bool_()))
+
+    def _places(self, entries: pa.Table) -> Iterable[Place | bytes]:
+        partitions: list[bytes] = entries["partition"].to_pylist()
+        return partitions if self._by_partition else zip(partitions, entries["bucket"].to_pylist(), strict=True)
 
     def _since(self, directory: TableDirectory, snapshot: Snapshot) -> list[Snapshot] | None:
         """The snapshots since the last call; None: this is another history, or some are gone."""
@@ -257,10 +272,6 @@ class LiveEntries:
 def _entries(directory: TableDirectory, lists: Sequence[str]) -> pa.Table:
     manifests = pa.concat_tables(directory.manifests.manifest_lists(lists))
     return directory.manifests.entries(manifests)
-
-
-def _places(entries: pa.Table) -> Iterable[Place]:
-    return zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)
 
 
 class ChosenPartitions:

@@ -13,7 +13,7 @@ from pypaimon.streaming.compaction.compaction_options import check_compactable, 
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.reports import FileCount, counted
-from pypaimon.streaming.compaction.tasks import task_picker
+from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Protocol
@@ -121,7 +121,7 @@ class AppendRewriter:
             for file in files:
                 for batch in reader.rows(file):
                     new.add(pa.Table.from_batches([batch]))
-            return CompactionResult(list(files), new.take())
+            return CompactionResult(bucket, list(files), new.take())
         except BaseException:
             new.abort()
             raise
@@ -139,6 +139,11 @@ class CompactionTask:
     pick: Pick | None = None  # What becomes of them; None: they become one file, in a table without a primary key
 
     @property
+    def is_whole_partition(self) -> bool:
+        """Whether it may change every bucket of its partition, so that no other job may do so meanwhile."""
+        return False
+
+    @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
@@ -146,6 +151,10 @@ class CompactionTask:
     def files_read(self) -> Sequence[LiveFile]:
         """The files, and those that their records may be compared with."""
         return self.files if self.pick is None else self.bucket.files
+
+    def lean(self) -> CompactionTask:
+        """The task without files that its execution does not need, to be sent to another process."""
+        return self if self.pick is not None else replace(self, bucket=replace(self.bucket, files=()))
 
 
 class TaskPicker(Protocol):
@@ -157,15 +166,8 @@ class TaskPicker(Protocol):
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         """The tasks that are due, bucket by bucket."""
 
-    def execute(self, task: CompactionTask) -> CompactionResult:
-        """Write the new files. If it fails, they are deleted."""
-
-
-def task_picker(table: PaimonTable, reader: FileReader, now: Callable[[], datetime] | None = None) -> TaskPicker:
-    """The task picker of a table that can be compacted. `now` is in its time zone; None: by the computer's clock."""
-    if table.is_primary_key_table:
-        return KeyedTaskPicker(table, reader, now or table.zone.now)
-    return AppendTaskPicker(table, reader)
+    def execute(self, task: CompactionTask) -> list[CompactionResult]:
+        """Write the new files. If it fails, they are deleted. Returns what becomes of each bucket of the task."""
 
 
 class KeyedTaskPicker:
@@ -188,21 +190,29 @@ class KeyedTaskPicker:
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         expired = self._expired()
         for bucket in buckets:
-            runs = level_runs(bucket.files)
-            if full or self._mode.full:
-                pick = pick_full(
-                    runs, self._options, lambda file: expired is not None and expired.in_file(file, self._reader.schema)
-                )
-            else:
-                up = self._mode.looks_up or self._options.force_up_level_0
-                pick = pick_needed(runs, self._options, self._now(), up_level_0=up)
+            pick = self._pick(bucket, expired, full=full)
             if pick is not None:
                 yield CompactionTask(bucket, pick.files, pick)
 
-    def execute(self, task: CompactionTask) -> CompactionResult:
+    def execute(self, task: CompactionTask) -> list[CompactionResult]:
         assert task.pick is not None
-        with _bad_rows_as_damage(self._reader, task):
-            return self._rewriter.compact(task.bucket, task.pick, self._expired())
+        with bad_rows_as_damage(self._reader, task):
+            return [self._rewriter.compact(task.bucket, task.pick, self._expired())]
+
+    def compact(self, bucket: LiveBucket, *, full: bool) -> CompactionResult:
+        """Compact what is due in a bucket. If it fails, the new files are deleted."""
+        expired = self._expired()
+        pick = self._pick(bucket, expired, full=full)
+        return CompactionResult(bucket) if pick is None else self._rewriter.compact(bucket, pick, expired)
+
+    def _pick(self, bucket: LiveBucket, expired: Expired | None, *, full: bool) -> Pick | None:
+        runs = level_runs(bucket.files)
+        if full or self._mode.full:
+            return pick_full(
+                runs, self._options, lambda file: expired is not None and expired.in_file(file, self._reader.schema)
+            )
+        up = self._mode.looks_up or self._options.force_up_level_0
+        return pick_needed(runs, self._options, self._now(), up_level_0=up)
 
     def _expired(self) -> Expired | None:
         return None if self._expiry is None else self._expiry.at(self._now())
@@ -225,13 +235,13 @@ class AppendTaskPicker:
             for pack in self._choose(bucket.files, self._options, full=full):
                 yield CompactionTask(bucket, pack)
 
-    def execute(self, task: CompactionTask) -> CompactionResult:
-        with _bad_rows_as_damage(self._reader, task):
-            return self._rewriter.compact(task.bucket, task.files)
+    def execute(self, task: CompactionTask) -> list[CompactionResult]:
+        with bad_rows_as_damage(self._reader, task):
+            return [self._rewriter.compact(task.bucket, task.files)]
 
 
 @contextmanager
-def _bad_rows_as_damage(reader: FileReader, task: CompactionTask) -> Iterator[None]:
+def bad_rows_as_damage(reader: FileReader, task: CompactionTask) -> Iterator[None]:
     """A row that was read and cannot be written again means that its file is damaged."""
     try:
         yield
@@ -258,7 +268,7 @@ def find_stale(table: PaimonTable, tasks: Iterable[CompactionTask]) -> list[Comp
     ]
 
 
-Done = Callable[[CompactionTask, CompactionResult], None]
+Done = Callable[[CompactionTask, Sequence[CompactionResult]], None]
 
 
 class Workers(Protocol):
@@ -292,7 +302,7 @@ class Threads:
             _gather(running, done)
 
 
-def _gather(running: dict[Future[CompactionResult], CompactionTask], done: Done) -> None:
+def _gather(running: dict[Future[list[CompactionResult]], CompactionTask], done: Done) -> None:
     """Report each task that ends. After an error or an interrupt, only those that have started are waited for."""
     errors: list[BaseException] = []
     waiting = set(running)

@@ -177,7 +177,7 @@ def later(seen: Examination) -> Iterator[Finding]:
     if layout is not None and layout.postponed_files:
         text = f"Bucket -2 holds {count(layout.postponed_files, 'file')} that a compaction must distribute"
         if seen.traits.only_real_buckets:
-            advice = "Run the compaction of postponed buckets: until then, streams do not get these rows."
+            advice = "Run `compact`: until then, streams do not get these rows."
             yield Finding(Level.WARNING, f"{text}.", advice, {"files": layout.postponed_files})
         else:
             text += "; streams get their rows unmerged."

@@ -58,6 +58,12 @@ CHANGELOG_PRODUCER = Key("changelog-producer", member(ChangelogProducer), Change
     "who writes changelog files")
 BRANCH = Key("branch", TEXT, None, _RW, "the branch; `db.table$branch_<name>` names it too")
 BUCKET = Key("bucket", whole(), -1, _RWC, "number of buckets; -1: dynamic (with a primary key) or none; -2: postponed")
+POSTPONE_DEFAULT_BUCKET_NUM = Key("postpone.default-bucket-num", whole(1), None, _C,
+    "buckets of a partition whose postponed rows are distributed for the first time")
+POSTPONE_TARGET_ROW_NUM_PER_BUCKET = Key("postpone.target-row-num-per-bucket", whole(1), None, _C,
+    "without it: as many buckets as postponed rows divided by this")
+POSTPONE_TARGET_SIZE_PER_BUCKET = Key("postpone.target-size-per-bucket", SIZE, 1024 * _MB, _C,
+    "without both: as many buckets as postponed bytes divided by this")
 BUCKET_KEY = Key("bucket-key", TEXT, None, _RW, "columns that decide the bucket of a row")
 BUCKET_FUNCTION_TYPE = Key("bucket-function.type", member(BucketFunctionType), BucketFunctionType.DEFAULT, _RW,
     "how the bucket key becomes a bucket; `hive` is not written")

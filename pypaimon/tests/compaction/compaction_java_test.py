@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming import compact
+from pypaimon.streaming import compact, stream_read_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
@@ -58,3 +58,28 @@ def merged(shared: Shared) -> list[Path]:
     root = Path(str(shared.table.table_path))
     assert not list(root.rglob("changelog-*.parquet"))
     return list(root.rglob("compacted-changelog-*"))
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+def test_java_continues_after_postponed_rows_were_distributed(java: LiveJava, tmp_path: Path, producer: str) -> None:
+    options = {"bucket": "-2", "postpone.default-bucket-num": "2", "changelog-producer": producer}
+    shared = Shared(java, tmp_path, keyed=True, **options, **{"num-sorted-run.compaction-trigger": "3"})
+    for turn in range(5):
+        shared.ours((turn % 3, f"ours {turn}"), (50 + turn, "ours"))
+        shared.javas((10 + turn % 3, f"java {turn}"), (100 + turn, "java"))
+        compact(shared.table, full=turn == 3)
+        shared.check()
+        if turn == 3:
+            # Java compacts real buckets under their number.
+            java.call("compact", full=True, options={"write-only": "false", "bucket": "2"})
+            shared.check()
+    everything = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
+    reply = java.call("read", options=everything)
+    assert reply["end"] == "waiting", reply
+    theirs = [
+        (row[0], int(row[-2]), row[-1]) for plan in reply["plans"] for split in plan["splits"] for row in split["rows"]
+    ]
+    builder = stream_read_builder(shared.table).with_start("earliest").with_end(latest=True).with_include_row_kind()
+    with builder.open_sync() as stream:
+        ours = [(row["_row_kind"], row["id"], row["name"]) for batch in stream for row in batch.data.to_pylist()]
+    assert sorted(ours) == sorted(theirs)

@@ -354,14 +354,6 @@ def test_what_cannot_be_compacted_is_refused_before_a_byte_is_written(
     assert world.data_files() == before
 
 
-def test_postponed_buckets_are_refused(tmp_path: Path) -> None:
-    catalog = World(tmp_path).catalog
-    schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "-2"})
-    catalog.create_table("db.postponed", schema, False)
-    with pytest.raises(UnsupportedTableError, match="postponed"):
-        compact(catalog.get_table("db.postponed"))
-
-
 def test_a_table_without_a_snapshot_has_nothing_to_do(tmp_path: Path) -> None:
     report = compact(World(tmp_path).table())
     assert (report.snapshot_id, report.compacted) == (None, ())

@@ -60,6 +60,14 @@ def test_the_rows_stay_and_the_files_become_fewer(spark: Any, warehouse: Any, ke
     assert compact(spark, options_of(table)).compacted == ()
 
 
+def test_postponed_rows_are_distributed_over_buckets(spark: Any, warehouse: Any) -> None:
+    table = created(warehouse, ["day", "id"], bucket="-2", **{"postpone.default-bucket-num": "2"})
+    write(table, 3)
+    report = compact(spark, options_of(table))
+    assert {each.bucket for each in report.compacted} == {-2, 0, 1}
+    assert rows(table) == sorted(("+I", key, day, 2) for key in range(6) for day in "ab")
+
+
 def test_changes_that_a_compaction_makes(spark: Any, warehouse: Any) -> None:
     vectors = {"deletion-vectors.enabled": "true", "target-file-size": "1 b"}
     table = created(warehouse, ["day", "id"], bucket="2", changelog_producer="lookup", **vectors)
