@@ -33,6 +33,7 @@ _SUMMARIES = {
     "lag": "Show the lag of each consumer of TABLE, or of each ID.",
     "maintain": "Expire partitions, snapshots, tags and the like of TABLE, and delete what nothing needs.",
     "partitions": "List and drop the partitions of a table, and mark them as done.",
+    "rescale": "Divide the rows of TABLE into another number of BUCKETS.",
     "rollback": "Make an earlier snapshot of TABLE the latest one.",
     "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
     "tag": "Create, replace, rename, delete and list the tags of a table.",
@@ -40,7 +41,7 @@ _SUMMARIES = {
     "write": "Write the rows of FILE, or of stdin, into TABLE.",
 }
 """The commands. Each is imported when it is used, because most import pypaimon's catalogs."""
-_MODULES = {"doctor": "inspect", "files": "compact", "snapshots": "inspect"}
+_MODULES = {"doctor": "inspect", "files": "compact", "rescale": "compact", "snapshots": "inspect"}
 """The modules of commands that have none of their own name."""
 
 

@@ -24,6 +24,7 @@ from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
+from pypaimon.streaming.compaction.rescale import rescale as rescale_table
 from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
@@ -149,6 +150,32 @@ def compact(
     if not as_json and report.compacted:
         console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if running.dry_run else _COLUMNS))
     _print_report(source.name, report, running.dry_run, as_json)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream rescale db.orders 8 --dry-run
+  paimon-stream rescale db.orders 8
+  paimon-stream rescale db.orders 8 --where "day >= '2026-11-01'"
+"""
+)
+@on_table
+@click.argument("buckets", type=click.IntRange(1))
+@partition_options
+@click.option("--dry-run", is_flag=True, help="Write nothing; print which buckets would be replaced.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was replaced as JSON, one element per bucket.")
+@retry_option
+def rescale(source: TableSource, buckets: int, chosen: Chosen, dry_run: bool, as_json: bool) -> None:
+    """Divide the rows of TABLE into another number of BUCKETS, partition by partition.
+
+    Set the table option bucket first, and stop writers meanwhile: they refuse partitions with another number. Rows and
+    streams do not change. Partitions that others change meanwhile stay as they are.
+    """
+    report = rescale_table(source.load(), buckets, dry_run=dry_run, **chosen)
+    if not as_json and report.compacted:
+        console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if dry_run else _COLUMNS))
+    _print_report(source.name, report, dry_run, as_json)
 
 
 def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:

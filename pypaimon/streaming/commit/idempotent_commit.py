@@ -37,7 +37,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from uuid import uuid4
 
-from pypaimon.streaming.commit.changes import COMPACT, compact_changes
+from pypaimon.streaming.commit.changes import COMPACT, compact_changes, data_changes
 from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, discarded_on_error, log_kept
 from pypaimon.streaming.commit.conflicts import StrictMode
 from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus
@@ -211,12 +211,28 @@ def commit_compaction(
             compaction again from the latest snapshot.
         CommitFailedError: It did not get through. The new files are deleted unless it may be there.
     """
+    plan = FixedChanges(compact_changes(request.table, request.messages), compaction=True)
+    return _commit_rewritten(request, plan, planned_at, again=again, strict=strict)
+
+
+def commit_replacement(request: CommitRequest, planned_at: int) -> CommitReport:
+    """Commit the data increments of messages that replace files by other files with the same rows (OVERWRITE).
+
+    Each call commits again. It is refused if others have changed the partitions since `planned_at`, except for files in
+    the postponed bucket. Raises as `commit_compaction`, which ignores these increments.
+    """
+    plan = FixedChanges(data_changes(request.table, request.messages))
+    return _commit_rewritten(request, plan, planned_at, again=False, strict=True)
+
+
+def _commit_rewritten(
+    request: CommitRequest, plan: FixedChanges, planned_at: int, *, again: bool, strict: bool
+) -> CommitReport:
     table, messages = request.table, request.messages
     what = f"Compaction {request.identifier} of '{request.user}'"
     with nullcontext() if again else discarded_on_error(table, messages):
         directory = table.new_directory()
         latest = directory.snapshots.get_latest_snapshot()
-        plan = FixedChanges(compact_changes(table, messages), compaction=True)
         if latest is None or latest.id < planned_at:
             if again:
                 log_kept(table)

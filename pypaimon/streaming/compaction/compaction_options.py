@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
@@ -16,12 +19,13 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.option_key import TableOptions
+from pypaimon.streaming.options.option_key import OptionKey, TableOptions
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.options.table_traits import num_levels
 from pypaimon.streaming.writing.files.file_options import FileOptions, small_file_bytes, target_file_bytes
 
 _NO_HOUR = -1
+_NONE: Mapping[OptionKey[Any, Any], str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +120,12 @@ def under_latest_schema(table: PaimonTable, directory: TableDirectory) -> Paimon
     return table.with_schema(directory.reading_schema(directory.latest_schema().id))
 
 
-def with_buckets(table: PaimonTable, count: int) -> PaimonTable:
-    """A table with postponed buckets as a table with a fixed number of them: how its real buckets are written."""
+def with_buckets(table: PaimonTable, count: int, options: Mapping[OptionKey[Any, Any], str] = _NONE) -> PaimonTable:
+    """The table as one with a fixed number of buckets, and with other options: how its real buckets are written."""
     # Changelog files of the new rows and of the compaction are merged together, later.
-    options = {option_keys.BUCKET: str(count), option_keys.PRECOMMIT_COMPACT: "false"}
-    changed = {str(key): value for key, value in options.items()}
-    return table.with_schema(table.schema.copy(new_options={**table.schema.options, **changed}))
+    changed = {option_keys.BUCKET: str(count), option_keys.PRECOMMIT_COMPACT: "false", **options}
+    given = {**table.schema.options, **{str(key): value for key, value in changed.items()}}
+    return table.with_schema(table.schema.copy(new_options=given))
 
 
 def check_compactable(table: PaimonTable) -> None:

@@ -131,6 +131,12 @@ class KeyedRewriter:
         result.superseded = superseded.rows
         return result
 
+    def rows(self, bucket: LiveBucket) -> Iterator[pa.RecordBatch]:
+        """The rows of a bucket: its merged records without deletes, in the order of their keys."""
+        reader = self._reader.expecting(bucket.files)
+        for section in sections(bucket.files):
+            yield from self._merged(reader, section, None, keep_deletes=False)
+
     def _records(self, batch: pa.RecordBatch) -> pa.Table:
         """The records under the schema of files: merging loses which columns are NOT NULL."""
         arrays = [batch.column(name) for name in self._schema.names]

@@ -7,30 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-import pyarrow as pa
-
-from pypaimon.streaming.commit.changes import data_changes
-from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.compaction.compaction_options import with_buckets
+from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
-from pypaimon.streaming.compaction.tasks import CompactionTask, KeyedTaskPicker, bad_rows_as_damage
+from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.model.system_columns import SYSTEM_TYPES, VALUE_KIND
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.option_key import TableOptions
-from pypaimon.streaming.paimon.internals import DataFileMeta
-from pypaimon.streaming.paimon.write_internals import CommitMessage
-from pypaimon.streaming.writing.record_writer import RecordWriter
-from pypaimon.streaming.writing.write_state import NO_SEQUENCE, WriteState
 
 _WRITER = re.compile(r".*-w-")
 """The part of a file's name that its writer decides."""
@@ -110,11 +100,10 @@ class PostponedTaskPicker:
         self._table = table
         self._reader = reader
         self._now = now
-        self._of_counts: dict[int, KeyedTaskPicker] = {}
-        self._schema = arrow_schema(table.fields).append(pa.field(VALUE_KIND, SYSTEM_TYPES[VALUE_KIND], nullable=False))
+        self._distributors: dict[int, Distributor] = {}
 
     def by_time(self, *, full: bool) -> bool:
-        return self._of(1).by_time(full=full)
+        return self._of(1).picker.by_time(full=full)
 
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         for _, members in groupby(buckets, key=lambda bucket: bucket.row):
@@ -127,85 +116,20 @@ class PostponedTaskPicker:
                 yield DistributionTask(waiting[0], files, real=real, count=count, full=full)
             else:
                 for count, alike in groupby(real, key=lambda bucket: bucket.total_buckets):
-                    yield from self._of(count).tasks(alike, full=full)
+                    yield from self._of(count).picker.tasks(alike, full=full)
 
     def execute(self, task: CompactionTask) -> list[CompactionResult]:
         if not isinstance(task, DistributionTask):
-            return self._of(task.bucket.total_buckets).execute(task)
+            return self._of(task.bucket.total_buckets).picker.execute(task)
         with bad_rows_as_damage(self._reader, task):
-            return self._distributed(task)
+            records = self._reader.expecting(task.files).records(task.files, levels=False)
+            distributor = self._of(task.count)
+            results = distributor.distribute(records, task.bucket.partition, task.real, full=task.full)
+            return [CompactionResult(task.bucket, task.files), *results]
 
-    def _of(self, count: int) -> KeyedTaskPicker:
-        found = self._of_counts.get(count)
+    def _of(self, count: int) -> Distributor:
+        found = self._distributors.get(count)
         if found is None:
             table = with_buckets(self._table, count)
-            found = self._of_counts[count] = KeyedTaskPicker(table, self._reader, self._now)
+            found = self._distributors[count] = Distributor(table, self._reader, self._now)
         return found
-
-    def _distributed(self, task: DistributionTask) -> list[CompactionResult]:
-        table, picker = with_buckets(self._table, task.count), self._of(task.count)
-        messages = self._written(table, task)
-        results = [CompactionResult(task.bucket, task.files)]
-        try:
-            for bucket, message in _buckets(table, task, messages):
-                result = picker.compact(bucket, full=task.full)
-                results.append(_with_new_files(result, message))
-                discard(table, [_intermediate(result, message)])
-        except BaseException:
-            discard(table, [*messages, *(result.message() for result in results)])
-            raise
-        return [result for result in results if not result.is_empty]
-
-    def _written(self, table: PaimonTable, task: DistributionTask) -> list[CommitMessage]:
-        """Write the postponed records to new files of level 0, numbered after all records of the partition."""
-        numbers = [file.read.max_sequence_number for bucket in task.real for file in bucket.files]
-        writer = RecordWriter(table, "", False, WriteState(max(numbers, default=NO_SEQUENCE)))
-        try:
-            for batch in self._reader.expecting(task.files).records(task.files, levels=False):
-                columns = [batch.column(name) for name in self._schema.names]
-                writer.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-            return writer.prepare()
-        except BaseException:
-            writer.abort()
-            raise
-
-
-def _buckets(
-    table: PaimonTable, task: DistributionTask, messages: Sequence[CommitMessage]
-) -> Iterator[tuple[LiveBucket, CommitMessage]]:
-    """The real buckets of a partition with their new files."""
-    there = {bucket.bucket: bucket for bucket in task.real}
-    new = {int(message.bucket): message for message in messages}
-    for number in sorted(there.keys() | new.keys()):
-        bucket = there.get(number) or LiveBucket(task.bucket.partition, number, task.count, ())
-        message = new.get(number) or CommitMessage(task.bucket.partition, number, [])
-        yield replace(bucket, files=(*bucket.files, *_live(table, message))), message
-
-
-def _live(table: PaimonTable, message: CommitMessage) -> Iterator[LiveFile]:
-    for file, change in zip(message.new_files, data_changes(table, [message]).files, strict=True):
-        bounds = pa.array([change.file["_MIN_KEY"], change.file["_MAX_KEY"]], pa.binary())
-        least, greatest = decode_rows(bounds, table.key_fields)
-        yield LiveFile(replace(file, min_key=least, max_key=greatest), change)
-
-
-def _with_new_files(result: CompactionResult, message: CommitMessage) -> CompactionResult:
-    """What becomes of the files that were there before: new files that were compacted at once never existed."""
-    new = _names(message.new_files)
-    compacted = {file.name for file in result.before}
-    return replace(
-        result,
-        before=[file for file in result.before if file.name not in new],
-        after=[*(file for file in message.new_files if file.file_name not in compacted), *result.after],
-        changelog=[*message.changelog_files, *result.changelog],
-    )
-
-
-def _intermediate(result: CompactionResult, message: CommitMessage) -> CommitMessage:
-    """The new files that were compacted at once."""
-    gone = [each for each in message.new_files if each.file_name in result.rewritten]
-    return replace(message, new_files=gone, changelog_files=[])
-
-
-def _names(files: Iterable[DataFileMeta]) -> set[str]:
-    return {str(file.file_name) for file in files}

@@ -82,6 +82,11 @@ class VectorIndex:
         """
         return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
 
+    def of_bucket(self, bucket: LiveBucket) -> list[IndexManifestEntry]:
+        """The entries of a bucket, to be deleted with all its files."""
+        mine = (each for each in self._entries if (each.partition, each.bucket) == (bucket.row, bucket.bucket))
+        return [self._entry(EntryKind.DELETE, bucket, each) for each in mine]
+
     def _replaced(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
         """One file replaces the existing one. It is empty if no vector is left, as Java's is."""
         mine = [each for each in self._entries if (each.partition, each.bucket) == (bucket.row, bucket.bucket)]

@@ -1,0 +1,187 @@
+"""Rescaling: another number of buckets, the same rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon import CatalogFactory, Schema
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import UnsupportedTableError, compact, stream_read_builder, stream_write_builder, table_files
+from pypaimon.streaming.compaction import rescale
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from support.docs.cli_runs import Program
+from support.java.live import LiveJava
+from support.java.shared_table import Shared
+
+pytestmark = pytest.mark.slow
+
+COLUMNS = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.int64())]
+)
+KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
+KINDS: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "deduplicate by v": {"sequence.field": "v"},
+    "partial-update": {"merge-engine": "partial-update"},
+    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    "first-row": {"merge-engine": "first-row", "ignore-delete": "true"},
+    "input": {"changelog-producer": "input"},
+    "lookup": {"changelog-producer": "lookup"},
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "deletion vectors": {"deletion-vectors.enabled": "true"},
+    "append": {"bucket-key": "id"},
+}
+
+
+def created(directory: Path, options: dict[str, str]) -> Any:
+    catalog = CatalogFactory.create({"warehouse": str(directory)})
+    catalog.create_database("d", False)
+    keys = None if "bucket-key" in options else ["id", "p"]
+    given = {"bucket": "2", "num-sorted-run.compaction-trigger": "3", **options}
+    schema = Schema.from_pyarrow_schema(COLUMNS, partition_keys=["p"], primary_keys=keys, options=given)
+    catalog.create_table("d.t", schema, False)
+    return catalog.get_table("d.t")
+
+
+def altered(table: Any, directory: Path, buckets: int) -> Any:
+    catalog = CatalogFactory.create({"warehouse": str(directory)})
+    catalog.alter_table("d.t", [SchemaChange.set_option("bucket", str(buckets))], False)
+    return catalog.get_table("d.t")
+
+
+def write(table: Any, value: int, keys: range, *, deletes: bool = False) -> None:
+    keyed = bool(table.primary_keys)
+    rows = [
+        {"id": key, "p": p, "v": value, "_row_kind": "-D" if deletes and key % 5 == 0 else "+I"}
+        for key in keys
+        for p in (0, 1)
+    ]
+    columns = KINDED if keyed else COLUMNS
+    with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
+        writer.write(pa.Table.from_pylist([{name: row[name] for name in columns.names} for row in rows], columns))
+        writer.commit()
+
+
+def rows(table: Any, start: str) -> list[dict[str, Any]]:
+    builder = stream_read_builder(table).with_start(start).with_end(latest=True)
+    traits = PaimonTable(table).traits
+    if traits.primary_key:
+        builder.with_include_row_kind().with_raw("changelog-producer" not in table.table_schema.options)
+    with builder.open_sync() as stream:
+        return [row for batch in stream for row in batch.data.to_pylist()]
+
+
+def state(table: Any) -> list[tuple[int, int, int]]:
+    return sorted((row["p"], row["id"], row["v"]) for row in rows(table, "latest-full"))
+
+
+def buckets_of(table: Any) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for each in table_files(table).buckets:
+        found.setdefault(each.partition["p"], set()).add(each.bucket)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("buckets", [1, 5])
+def test_the_rows_stay_and_streams_see_nothing(tmp_path: Path, kind: str, buckets: int) -> None:
+    table = created(tmp_path, KINDS[kind])
+    accepts_deletes = kind not in ("partial-update", "aggregation")
+    write(table, 1, range(40))
+    write(table, 2, range(0, 40, 3), deletes=accepts_deletes)
+    compact(table, full=True)
+    before, changes = state(table), rows(table, "earliest")
+    table = altered(table, tmp_path, buckets)
+    report = rescale(table, buckets)
+    assert len(report.new_snapshot_ids) == 2 and not report.conflicts
+    assert state(table) == before
+    assert buckets_of(table) == {p: set(range(buckets)) for p in (0, 1)}
+    assert sorted(map(str, rows(table, "earliest"))) == sorted(map(str, changes))
+    assert rescale(table, buckets).compacted == ()
+    # The next compaction tells nothing again, and the table goes on.
+    compact(table, full=True)
+    assert sorted(map(str, rows(table, "earliest"))) == sorted(map(str, changes))
+    write(table, 7, range(35, 45))
+    compact(table, full=True)
+    if kind not in ("aggregation", "first-row", "append", "deduplicate by v"):
+        assert state(table) == sorted(
+            [(p, key, v) for p, key, v in before if key < 35] + [(p, key, 7) for p in (0, 1) for key in range(35, 45)]
+        )
+
+
+def test_chosen_partitions_and_a_dry_run(tmp_path: Path) -> None:
+    table = created(tmp_path, {})
+    write(table, 1, range(20))
+    files = sorted(tmp_path.rglob("*"))
+    dry = rescale(table, 3, where="p = 1", dry_run=True)
+    assert {(each.partition["p"], each.bucket) for each in dry.compacted} == {(1, 0), (1, 1)}
+    assert sorted(tmp_path.rglob("*")) == files
+    rescale(table, 3, partition={"p": 1})
+    assert buckets_of(table) == {0: {0, 1}, 1: {0, 1, 2}}
+
+
+def test_what_is_appended_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    table = created(tmp_path, {})
+    write(table, 1, range(20))
+    rescaling = sys.modules["pypaimon.streaming.compaction.rescale"]
+    commit = rescaling.commit_replacement
+
+    def late(*arguments: Any) -> Any:
+        write(table, 2, range(3))
+        return commit(*arguments)
+
+    monkeypatch.setattr(rescaling, "commit_replacement", late)
+    report = rescale(table, 3)
+    assert not report.new_snapshot_ids and len(report.conflicts) == 4
+    assert state(table) == [(p, key, 2 if key < 3 else 1) for p in (0, 1) for key in range(20)]
+
+
+def test_postponed_rows_stay_postponed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = created(tmp_path, {"bucket": "-2", "postpone.default-bucket-num": "2"})
+    write(table, 1, range(20))
+    assert rescale(table, 3).compacted
+    assert buckets_of(table) == {0: {0, 1, 2}, 1: {0, 1, 2}}
+    assert state(table) == [(p, key, 1) for p in (0, 1) for key in range(20)]
+
+
+def test_a_table_without_fixed_buckets_is_refused(tmp_path: Path) -> None:
+    table = created(tmp_path, {"bucket": "-1"})
+    with pytest.raises(UnsupportedTableError, match="no fixed number of buckets"):
+        rescale(table, 3)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = created(tmp_path, {})
+    write(table, 1, range(20))
+    program = Program(tmp_path, capsys)
+    dry = json.loads(program("rescale", "d.t", "3", "--dry-run", "--json").out)
+    assert len(dry["compacted"]) == 4 and buckets_of(table) == {0: {0, 1}, 1: {0, 1}}
+    assert "d.t: 4 files" in program("rescale", "d.t", "3").out
+    assert buckets_of(table) == {0: {0, 1, 2}, 1: {0, 1, 2}}
+    assert "nothing is due" in program("rescale", "d.t", "3").out
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_java_continues_in_the_new_buckets(java: LiveJava, tmp_path: Path, producer: str) -> None:
+    shared = Shared(java, tmp_path, keyed=True, **{"bucket": "2", "changelog-producer": producer})
+    for turn in range(3):
+        shared.ours((turn, f"ours {turn}"))
+        shared.ours((50 + turn, "ours"))
+        shared.javas((turn, f"java {turn}"), (100 + turn, "java"))
+    java.call("alter", changes=[["set", "bucket", "3"]])
+    rescale(shared.table, 3)
+    shared.check()
+    shared.javas((1, "java again"), (200, "java"))
+    java.call("compact", full=True, options={"write-only": "false"})
+    shared.check()
+    shared.ours((2, "ours again"))
+    compact(shared.table, full=True)
+    shared.check()
