@@ -29,11 +29,11 @@ def with_tables(page: str) -> str:
 
 
 def _used() -> str:
-    rows = [
-        f"| {_names(each)} | {_values(each)} | {_parts(each)} | {_meaning(each)} |"
-        for each in OPTION_KEYS
-        if each.use and each.meaning
-    ]
+    by_rest: dict[tuple[str, str, str], list[str]] = {}
+    for each in OPTION_KEYS:
+        if each.use and each.meaning:
+            by_rest.setdefault((_values(each), _parts(each), _meaning(each)), []).append(_names(each))
+    rows = [f"| {', '.join(names)} | {' | '.join(rest)} |" for rest, names in by_rest.items()]
     return "\n".join(["| option | values (default) | for | here |", "|---|---|---|---|", *rows, ""])
 
 

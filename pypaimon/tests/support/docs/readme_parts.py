@@ -24,8 +24,8 @@ SHOWN = (
 )
 """Measures."""
 PEERS = {
-    "pypaimon 2.1.0": "times pypaimon 2.1",
-    "pypaimon 2.1.0, native reader": "its native reader",
+    "pypaimon": "times pypaimon 2.1",
+    "native reader": "its native reader",
     "pyarrow": "pyarrow",
 }
 """The columns: beside whom, and what stands above them."""
@@ -77,15 +77,15 @@ def figures() -> str:
             raise LookupError(f"docs/benchmarks.md has no row '{measure}'; see SHOWN")
         (_, ours, *_), *_ = found.values()
         table.append([measure, ours, *(found[peer][4] if peer in found else "-" for peer in PEERS)])
-    missed = {
-        name: f"{name}: {ours}{'' if ratio == '-' else f', {ratio} {beside}'} ({goal})"
-        for name, ours, beside, _, ratio, goal, met in rows
-        if met == "no"
+    failed = {
+        name: f"{name}: {ours}{f', {ratio} {beside}' if ratio else ''} ({goal})"
+        for name, ours, beside, _, ratio, goal, missed in rows
+        if missed
     }
-    known = {row[0] for row in rows if row[-1] != "-"}
+    known = {row[0] for row in rows if row[5]}
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    text = f"Missed: {len(missed)} of {len(known)} measures with a goal, which stands in brackets"
-    listed = "; ".join(missed.values()) or "none"
+    text = f"Missed: {len(failed)} of {len(known)} measures with a goal, which stands in brackets"
+    listed = "; ".join(failed.values()) or "none"
     return f"{drawn}\n\n<details><summary>{text}</summary>{listed}.</details>\n"
 
 
