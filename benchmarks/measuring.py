@@ -114,8 +114,11 @@ def rows(figures: list[Figure]) -> list[list[str]]:
 
 
 def markdown(figures: list[Figure]) -> str:
-    """The table as Markdown."""
+    """The table as Markdown, which names a measure once for all peers in a row."""
     head, *lines = rows(figures)
+    named = [line[0] for line in lines]
+    for line, above in zip(lines[1:], named, strict=False):
+        line[0] = "" if line[0] == above else line[0]
     ruler = ["---", "---:", "---", "---:", "---:", "---", "---"]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ruler, *lines]) + "\n"
 

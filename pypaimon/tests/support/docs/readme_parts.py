@@ -7,6 +7,7 @@ import io
 import re
 import tempfile
 from collections import deque
+from itertools import pairwise
 
 from rich.console import Console
 from rich.text import Text
@@ -69,7 +70,9 @@ def picture(seconds: float) -> str:
 def figures() -> str:
     """Rows of docs/benchmarks.md as the README's table, and below it the goals that were missed."""
     lines = BENCHMARKS.read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:]
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines if line.startswith("|")][2:]
+    for above, row in pairwise(rows):
+        row[0] = row[0] or above[0]
     table = [["", "this library", *PEERS.values()], ["---", *["---:"] * (1 + len(PEERS))]]
     for measure in SHOWN:
         found = {row[2]: row for row in rows if row[0] == measure}
