@@ -61,9 +61,11 @@ def _names(key: OptionKey[Any, Any]) -> str:
 
 
 def _values(key: OptionKey[Any, Any]) -> str:
+    """The kind without its bounds, which an error names, and the default."""
+    kind = key.kind.name.partition(" from ")[0]
     if key.default is None or key.default == "" or key.default is False:
-        return key.kind.name
-    return f"{key.kind.name} (`{_shown(key)}`)"
+        return kind
+    return f"{kind} (`{_shown(key)}`)"
 
 
 def _shown(key: OptionKey[Any, Any]) -> str:
