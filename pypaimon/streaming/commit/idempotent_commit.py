@@ -219,6 +219,8 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
                 f"files are {'kept' if again else 'deleted'}."
             )
         known = KnownHistory(latest, planned_at, None) if again else KnownHistory.up_to(latest)
+        # Whether an earlier call may have committed the files follows from `known`, see
+        # `SnapshotCommit.uncertain`.
         commit = SnapshotCommit(directory, replace(request, ordered=False, is_first_attempt=True), plan, known)
     outcome = commit_or_clean_up(table, commit, messages, what, "Commit the messages again")
     return CommitReport(outcome.number, Written.by_compaction(messages), repeated=not outcome.ours)
@@ -286,6 +288,7 @@ def _commit(commit: SnapshotCommit, status: CommitStatus, session: CommitSession
         if latest is not None:
             session.note_committed(status, commit, latest, count=1 if latest == outcome.snapshot else 2)
         return CommitReport(outcome.number, Written.of(request.messages))
+    # The commit that was found may be that of an earlier call with these very files.
     if commit.uncertain:
         log_kept(request.table)
         return CommitReport(outcome.number, Written.of(request.messages), repeated=True)
@@ -305,6 +308,7 @@ def _commit_compact_increments(
     plan, known = FixedChanges(changes, compaction=True), KnownHistory.up_to(latest)
     request = replace(first.request, ordered=False)
     commit = SnapshotCommit(first.directory, request, plan, known, session.strict_mode(table))
+    # The files of the first snapshot are live by now. Only those of the compaction may be deleted.
     compacted = [replace(each, new_files=[], changelog_files=[], index_adds=[]) for each in messages]
     try:
         return commit.run().snapshot

@@ -136,6 +136,8 @@ def _text(value: dict[str, Any], name: str) -> str | None:
 
 WINDOW = 32
 """Snapshots that are requested at the same time, and those that are searched for a user without a record."""
+# Bounds the record of a job whose identifiers have gaps. What is left out counts as unknown, never as
+# missing.
 _MAX_RANGES = 4096
 _RECORD_PREFIX = "sink-"
 
@@ -192,6 +194,7 @@ class CommitLedger:
         """
         record, seen = self._look()
         self._check_origin(batch, record)
+        # What this process has read may be older than the commits of another process of the user.
         self._directory.snapshots.forget()
         latest = self._directory.snapshots.get_latest_snapshot()
         found = self._unrecorded(batch, latest, new_since) if record is None else self._recorded(batch, latest, record)
@@ -291,6 +294,7 @@ class CommitLedger:
                 f"the table was rolled back to before snapshot {before}, up to which it was examined, or recreated, or "
                 "another program's commit replaced that snapshot in a store that allows it"
             )
+            # The commits that the record lists may be among those that were rolled back.
             forgotten = LedgerRecord(record.first, IdRanges(), _uncertain(record).unknown, record.attempt)
             return self._status(batch, latest, found, forgotten, why)
         return self._status(batch, latest, found, record, "its record does not reach back that far")

@@ -115,6 +115,7 @@ class ManifestWriter:
         self, new: NewFiles, blocks: Iterable[tuple[int, bytes]], metas: Sequence[AvroRecord]
     ) -> list[AvroRecord]:
         """Put the encoded entries of several manifests, none of which may hold a DELETE, into one."""
+        # No target size: the group was chosen to become one manifest.
         (found,) = self._entries.files(blocks, 1 << 62)
         return [{**self._joined_facts(metas), **_added(new, "manifest-{}-0", found[1])}]
 
@@ -230,6 +231,8 @@ def merged_manifests(
     reader: ManifestReader, writer: ManifestWriter, new: NewFiles, manifests: Sequence[AvroRecord]
 ) -> list[AvroRecord]:
     """Merge the manifests of a table if they are due. Returns records of manifests that hold the same live files."""
+    # As Java's `ManifestFileMerger`: a full merge leaves no DELETE, a minor one joins neighbours that are
+    # small.
     full = full_merge(manifests, writer.options)
     merged = None if full is None else _merge_all(reader, writer, new, manifests, full)
     if merged is not None:
@@ -272,12 +275,14 @@ def merged_changes(changes: Iterable[FileChange]) -> list[FileChange]:
         if each.kind == EntryKind.DELETE and identity in found:
             del found[identity]
         else:
+            # The ADD of such a DELETE is in an earlier manifest. Without the DELETE the file would come back.
             found[identity] = each
     return list(found.values())
 
 
 def _merge_group(reader: ManifestReader, writer: ManifestWriter, new: NewFiles, group: Group) -> list[AvroRecord]:
     if not any(each["_NUM_DELETED_FILES"] for each in group) and any(each["_NUM_ADDED_FILES"] for each in group):
+        # Without deletes nothing cancels out, so the entries need not be decoded.
         blocks = _stored_entries(reader, writer, group)
         if blocks is not None:
             return writer.copied(new, blocks, group)

@@ -222,6 +222,7 @@ class SnapshotCommit:
             elif not self._publisher.conditional:
                 raise NoConditionalCommitError(number, snapshot.commit_user, self._publisher.why_unconditional)
             self._examined, self._fingerprint = number, snapshot.fingerprint
+        # Nothing was sent to the store yet that could still appear, and no snapshot up to the latest is ours.
         if self.request.is_first_attempt and not self._delta_lists:
             self.uncertain = False
         return None
@@ -257,6 +258,7 @@ class SnapshotCommit:
         if self._latest is None or not self._publisher.checks_previous:
             return False
         try:
+            # Its own snapshot was settled when it was published.
             if self._latest.fingerprint != self._known.own_fingerprint:
                 self._publisher.settle(self._latest.id)
             there = self.directory.snapshots.refreshed(self._latest.id)

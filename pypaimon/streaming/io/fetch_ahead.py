@@ -271,8 +271,6 @@ class Lane:
         rank: Lanes of a lower rank are served first.
 
     Attributes:
-        begin: As above.
-        rank: As above.
         begun: Pieces that were requested.
     """
 

@@ -233,6 +233,7 @@ class RemoteFile(BinaryFile):
                 stream.seek(start)
                 data = bytes(stream.read(length))
         self._idle.append(stream)
+        # It was closed while this request was under way, so its stream would stay open otherwise.
         if self.closed:
             self.close()
         return Part(data, size if start is None else start, size)

@@ -90,6 +90,7 @@ class CatchUpScanner:
         self._bounds = bounds
         self._diff = IncrementalDiffScanner(directory.table, plans)
         traits = plans.traits
+        # Records in the postponed bucket come unmerged, so there is no net change of a key.
         self._net = options.catch_up is CatchUp.NET and traits.primary_key and not traits.postpone
         collapses = options.catch_up is not CatchUp.REPLAY and not traits.primary_key and not traits.data_evolution
         if options.between is not None:

@@ -32,6 +32,7 @@ from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPl
 from pypaimon.streaming.planning.splits import OF_BRANCH
 from pypaimon.streaming.planning.units import DeletionFiles, column, whole_buckets
 
+# Java gives up after three.
 _LOOKS = 8
 
 
@@ -205,6 +206,7 @@ def _planned(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chai
         changes = plans.state(snapshot)
         deletions.update(plans.deletions(snapshot) or {})
     chains = _Chains.of(whole, changes, plans.partition_fields, starts.chain_keys(plans.schema))
+    # A merged partition holds several versions of a key, so statistics of values may drop none of its files.
     scan: Scan = "delta" if chain.merged else "full"
     parts = []
     for side, entries in ((of_base, whole), (plans, changes)):

@@ -151,6 +151,7 @@ class SnapshotPrefetcher:
             known = self._snapshots.hinted_latest_id()
         state = replace(state, known_latest=known)
         window = max(2, min(state.window, self._widest)) if known is None else self._widest
+        # The first bound is named twice, because `min` of one number is an error.
         stop = min(number + window, *(each + 1 for each in (known, last_id) if each is not None), number + window)
         if stop - number > 1:
             last = self._last(stop - 1)
@@ -182,6 +183,7 @@ class SnapshotPrefetcher:
 
     def _before(self, number: int, last: Snapshot) -> tuple[Snapshot, ...]:
         """The snapshots of the window before its last one, up to the first that is missing."""
+        # A snapshot that only lives on as a changelog is read alone, by `found`.
         if self._checks.with_changelogs and self._snapshots.refreshed(number) is None:
             return ()
         with asked_ahead():

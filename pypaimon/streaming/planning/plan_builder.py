@@ -192,6 +192,7 @@ class PlanBuilder:
                         planned = plans.changelog(snapshot, state.unit)
                 elif files.manifest_list is not None:
                     planned = plans.delta(snapshot, state.unit)
+        # An overwrite leaves the watermark as it is, as in Java.
         watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
         if planned.last is not None:
             after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)

@@ -26,6 +26,7 @@ from pypaimon.streaming.planning.chain_plans import ChainStarts
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.planner_state import ChainStart, Following, ReadingFull, SnapshotMark
 
+# Java's identifier of commits of batch jobs, which compact fully whatever the number of commits is.
 _BATCH_COMMIT = 2**63 - 1
 _WALK = 16
 
