@@ -259,14 +259,12 @@ def _check_index(
 def _check_vectors(
     kept: Sequence[AvroRecord], added: Sequence[AvroRecord], live: Iterable[FileChange], changes: Changes
 ) -> None:
-    """Check that vectors and files match: no file is deleted while its vector stays, no vector comes without its file.
-
-    A file that is moved to another level is not deleted.
-    """
+    """Check that no file is deleted while its vector stays, and no vector comes without its file."""
     marked = _marked(kept)
     names = {(each.partition, each.bucket, each.name) for each in live}
     for each in changes.files:
         at = each.partition, each.bucket, each.name
+        # A file that is moved to another level is in `names`: its vector still counts.
         if each.kind == EntryKind.DELETE and at in marked and at not in names:
             raise CommitConflictError(
                 f"File {each.name} was rewritten without the deletion vector in {marked[at]}: rows of it were deleted "

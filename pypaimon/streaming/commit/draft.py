@@ -132,13 +132,11 @@ def _snapshot_json(
     names: Mapping[str, Any],
     next_row_id: int,
 ) -> dict[str, Any]:
-    """The snapshot that follows another one (None: the first one).
-
-    The watermark never falls. Table statistics are carried over while the schema is the same. Properties are those of
-    this commit alone.
-    """
+    """The snapshot that follows another one (None: the first one)."""
+    # The watermark never falls.
     watermarks = [request.watermark, None if latest is None else latest.watermark]
     schema_id = request.snapshot_schema_id
+    # Statistics of the table are of one schema, and are carried over as long as that stays.
     carried = latest.statistics if latest is not None and latest.schema_id == schema_id else None
     before = 0 if latest is None else latest.total_record_count or 0
     changelog_rows = sum(each.rows for each in changes.changelog)
@@ -195,11 +193,7 @@ def _with_snapshot_order(changes: Changes, snapshot_id: int) -> Changes:
 
 
 def _with_row_ids(changes: Changes, snapshot_id: int, next_row_id: int, *, grouped: bool) -> tuple[Changes, int]:
-    """The changes for a table with row tracking, and the first row id that is free afterwards.
-
-    A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow. Raises
-    UnsupportedTableError if a file holds columns of rows (blobs, vectors) and does not follow the file of those rows.
-    """
+    """Returns the changes with row ids, and the first row id that is free afterwards."""
     deleted = [each for each in changes.files if each.kind == EntryKind.DELETE]
     added = changes.added
     if grouped:

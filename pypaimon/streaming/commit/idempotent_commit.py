@@ -227,8 +227,8 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
 
 
 def _report_empty(request: CommitRequest, ledger: CommitLedger) -> CommitReport:
-    """Nothing is written for a commit without files. An earlier call may have committed files, though."""
     request.check_table()
+    # Nothing is written for a commit without files, but an earlier call may have committed some.
     status = ledger.status(request.identifier)
     if request.identifier in status.batches:
         return _already_committed(request, status.snapshot)
@@ -298,9 +298,7 @@ def _commit(commit: SnapshotCommit, status: CommitStatus, session: CommitSession
 def _commit_compact_increments(
     first: SnapshotCommit, latest: Snapshot | None, session: CommitSession
 ) -> Snapshot | None:
-    """Commit the second snapshot of a commit whose writers have compacted too. Without it no row is missing. Returns
-    the latest snapshot afterwards; None: it is not known.
-    """
+    """Returns the latest snapshot afterwards; None: it is not known."""
     table, messages = first.request.table, first.request.messages
     changes = compact_changes(table, messages)
     if changes.empty:
@@ -312,6 +310,7 @@ def _commit_compact_increments(
     compacted = [replace(each, new_files=[], changelog_files=[], index_adds=[]) for each in messages]
     try:
         return commit.run().snapshot
+    # Without the second snapshot no row is missing, so the commit has succeeded.
     except (PaimonStreamError, GaveUpError) as error:
         text = "the compaction of a commit of %(table)s is left out; its rows are there: %(error)s"
         _LOG.warning("compaction_left_out", text, table=table.name, error=str(error))
@@ -325,10 +324,10 @@ def _commit_compact_increments(
 
 
 def _already_committed(request: CommitRequest, snapshot: Snapshot | None) -> CommitReport:
-    """The report of a commit that is in the table. The files of this call are deleted if that commit names others."""
     written = Written.of(request.messages)
     if snapshot is None:
         return CommitReport(None, written, repeated=True)
+    # If that commit names other files, no snapshot will ever name those of this call.
     names = {file.file_name for message in request.messages for file in message.new_files}
     if not _files_of(request.table.new_directory(), snapshot) & names:
         discard(request.table, request.messages)

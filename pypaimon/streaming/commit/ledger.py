@@ -243,11 +243,8 @@ class CommitLedger:
         return record
 
     def _kept_from(self, status: CommitStatus) -> int:
-        """The first snapshot to keep.
-
-        It is that of the newest commit, from which a copy reads its progress. This also keeps the last snapshot that
-        was examined, whose fingerprint shows a rollback.
-        """
+        # A copy reads its progress from its newest commit. This also keeps the last snapshot that was
+        # examined, whose fingerprint shows a rollback.
         if status.newest is not None:
             return status.newest
         first = max(status.examined, 1)
@@ -270,8 +267,8 @@ class CommitLedger:
         return f"{self._consumers.directory}/{record_name(self.user)}"
 
     def _unrecorded(self, batch: int, latest: Snapshot | None, new_since: int) -> CommitStatus:
-        """Without a record the user is new, unless the file was deleted. The last snapshots would show that."""
         last = 0 if latest is None else latest.id
+        # Without a record the user is new, unless the file was deleted. The last snapshots would show that.
         first = max(1, last - WINDOW + 1, new_since + 1)
         snapshots = newest_first(self._directory, last, first, window=WINDOW)
         found = {each.commit_identifier: each for _, each in snapshots if each and each.commit_user == self.user}
