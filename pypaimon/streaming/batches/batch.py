@@ -64,7 +64,6 @@ class BatchRows:
 
     @property
     def _scope(self) -> ReadScope:
-        """The rows of the table that the stream reads."""
         return self._chunk.scope.get()
 
     def update_pairs(self) -> pa.Table:

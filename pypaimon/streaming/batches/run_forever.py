@@ -127,7 +127,6 @@ class _Loop(Generic[B]):
     dead_letter: Callable[[B, Exception], object] | None = None
 
     def steps(self) -> Waits[None]:
-        """Everything, to the end of the stream."""
         while (batch := (yield from self.next())) is not None:
             if not (yield from self._is_handled(batch)):
                 return

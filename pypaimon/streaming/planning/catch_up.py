@@ -179,7 +179,6 @@ class CatchUpScanner:
         self._log.info("catch_up", text, choice=choice, first=ahead[0].id, last=ahead[-1].id, reason=reason)
 
     def _log_replay(self, next_id: int) -> None:
-        """Log once per stream why a stream that is far behind does not catch up with one plan."""
         if self._replay_logged:
             return
         self._replay_logged = True

@@ -50,15 +50,12 @@ class _NextWindow:
     origin: Origin = field(default_factory=Origin)
 
     def result(self) -> Window | None:
-        """The window; None if it could not be fetched, so that fetching it again meets the error. Blocks.
-
-        Raises:
-            IOTimeoutError: It hung while it was waited for here. Fetching it again would wait as long once more.
-        """
+        """The window; None: it could not be fetched, and fetching it again meets the error."""
         was_done = self.future.done()
         try:
             return self.pool.result(self.future)
         except IOTimeoutError:
+            # It hung while it was waited for here. Fetching it again would wait as long once more.
             if not was_done:
                 raise
         except (PaimonStreamError, FileNotFoundError, CancelledError):
@@ -113,7 +110,6 @@ class SnapshotPrefetcher:
         return self._prefetched(state, last_id) or self._fetch(state, last_id)
 
     def _prefetched(self, state: Following, last_id: int | None) -> Window | None:
-        """The prefetched window, if it is the one that is needed."""
         following, self._next = self._next, None
         if following is None or not following.origin.is_here:
             return None

@@ -280,9 +280,8 @@ class SnapshotPlans:
         return self._committed(snapshot, lambda entries: filtered(entries, self.selection.of_first_plan(entries)))
 
     def _state_of_places(self, snapshot: Snapshot) -> pa.Table:
-        """As `state`, but only partitions and buckets that may be read, which may be a small part of a large table."""
-
         def kept(entries: pa.Table) -> pa.Table:
+            # What may be read may be a small part of a large table, so other entries are dropped at once.
             return filtered(entries, self.selection.of_first_plan(entries) & self.selection.of_places(entries, "full"))
 
         return self._committed(snapshot, kept)

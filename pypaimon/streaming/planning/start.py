@@ -112,10 +112,8 @@ class StartingScanner:
         return _full(self._snapshots.get(wanted))
 
     def _newest_compacted(self, latest: Snapshot) -> Snapshot | None:
-        """Newest COMPACT snapshot; if the table compacts fully every n commits, the newest full compaction.
-
-        Java's `CompactedStartingScanner` and `FullCompactedStartingScanner`.
-        """
+        # Java's `CompactedStartingScanner`; `FullCompactedStartingScanner` if the table compacts fully every
+        # n commits.
         commits = self._traits.full_compaction_delta_commits
         only_full = self._traits.producer is ChangelogProducer.FULL_COMPACTION or commits is not None
         earliest = self._snapshots.earliest_id() or latest.id
