@@ -76,7 +76,7 @@ class _Fetch:
     is_left: bool = False
 
     def give(self) -> Answer:
-        """Hand out the answer, and drop it here: it refers to this object, and the cycle would keep its bytes alive."""
+        # It refers to this object, and the cycle would keep its bytes alive.
         answer, self.answer = self.answer, None
         assert answer is not None
         return answer
