@@ -203,6 +203,7 @@ class NewFile:
             self._encoder.close()
         with contextlib.suppress(Exception):
             if isinstance(self._stream, NewObject):
+                # Nothing of the object was uploaded, so there is nothing to delete.
                 if not self._stream.abandon():
                     return
             else:
@@ -237,8 +238,8 @@ class NewFile:
         raise BadRowError(f"Column '{unfit.column}' cannot be written to {self.path}: {unfit.problem}.") from unfit
 
     def _unfit(self, data: pa.Table, error: Exception) -> UnfitValueError:
-        """The error, with the column that the encoder refuses: each column is encoded alone to find it."""
         names = data.schema.names
+        # The encoder does not say which column it refuses, so each is encoded alone.
         found = next((name for name in names[:-1] if not self._is_encodable(data.select([name]))), names[-1])
         return UnfitValueError((found,), f"a row does not fit: {error}")
 
