@@ -253,8 +253,8 @@ class TableDirectory:
     def latest_schema_and_snapshot(self) -> tuple[TableSchema, Snapshot | None]:
         """As `latest_schema`, with the latest snapshot, which is read after the listing and before the schema file.
 
-        The snapshot is therefore not later than the table of the schema, and needs no check that the table is still the
-        same one. None: there is no snapshot, or the hint does not lead to it, so that only a listing would find it.
+        The snapshot is therefore not later than the table of the schema: nothing has to check that the table is still
+        the same one. None: there is no snapshot, or the hint does not lead to it, so that only a listing would find it.
         """
         with asked_ahead():
             hinted = self.snapshots.begin_hinted_latest()
