@@ -198,6 +198,7 @@ class Progress:
                 return other
             self._reset_others()
             if full:
+                # First, because a call that fails may have written it.
                 self._may_have_pin = True
                 self._pin.claim(Consumer(position.snapshot, start=self._starts.pinned_start(position)), now)
             self._unconfirmed.begin(position, instead_of)

@@ -28,6 +28,7 @@ GAP = 16
 _LARGEST = 8 << 20
 """The most bytes of one request; a larger range is read by several requests at the same time."""
 
+# With the gaps between them these are fewer buffers than the 1024 that `preadv` takes on Linux.
 _MOST = 512
 """The most ranges of one request."""
 

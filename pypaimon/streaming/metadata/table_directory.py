@@ -303,6 +303,7 @@ def _parse_schema(schema_id: int, data: bytes) -> TableSchema:
             schema: TableSchema = TableSchema.from_json(data.decode())
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"not a schema: {error}") from error
+    # Its creation time is the identity of the table, unless a catalog gives it a uuid.
     if not schema_id:
         _creation_time(data)
     if schema.id != schema_id:

@@ -115,6 +115,7 @@ class CatchUpScanner:
         """
         if state.next_id < state.replay_until:
             return None
+        # The window doubles as long as snapshots exist, so its width shows how far the stream is behind.
         self._far_behind = self._far_behind + 1 if state.window >= _WINDOW_TO_TRY else 0
         if not self._enabled and self._far_behind == _FAR_BEHIND:
             self._log_replay(state.next_id)
