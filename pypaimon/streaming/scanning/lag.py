@@ -45,7 +45,7 @@ class LagMeter:
     """Measures lag: one listing of the snapshots, and a request for each unread one that is not known yet.
 
     The records of a snapshot for a stream are known only after it was fetched, because totals also count compactions
-    and overwrites. One measurement fetches at most 256 snapshots, the newest first, so a stream that is further behind
+    and overwrites. One measurement fetches at most 256 snapshots, the newest first, so a stream with more unread ones
     knows `rows` after several measurements. For a stream that is more than 2,048 snapshots behind only the next
     snapshot is fetched, and `rows` is unknown. Long-lived changelogs, if the table keeps any, are listed too.
 
