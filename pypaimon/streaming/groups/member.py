@@ -258,6 +258,7 @@ class GroupMember:
         if not (yield CreateFile(record_file(record.id, record.version), record.to_json())):
             raise FencedError
         self._pending = None
+        # The others act on these soon: they admit this member, or let it pass the barrier.
         if self._version == 0 or record.barrier not in (None, self._view.known[record.id].barrier):
             self._view.expect_change()
         self._version = record.version
@@ -290,6 +291,7 @@ class GroupMember:
         while len(self._versions) > _OWN_VERSIONS_KEPT and self._versions[0][1] <= written_before:
             self._newest_old = self._versions.popleft()[0]
         old = [version for version in self._view.versions.get(own, ()) if version <= self._newest_old]
+        # Several at a time, because a store may delete them in one request.
         if len(old) >= _MAX_OLD_VERSIONS:
             yield DeleteFiles(tuple(record_file(own, version) for version in old))
 
