@@ -47,6 +47,7 @@ class KeyCodec:
                 if longest > _WIDEST_PADDED_VALUE:
                     self._as_objects = True
                 elif longest > self._widths[position]:
+                    # In powers of two, because each change has earlier batches encoded again.
                     self._widths[position] = max(4, 1 << (longest - 1).bit_length())
         return before != (tuple(self._widths), tuple(self._nullable), self._as_objects)
 

@@ -76,6 +76,8 @@ class BlobEncoder:
 
 class _Unclosed:
     def __init__(self, stream: Any) -> None:
+        # pypaimon's writer closes a stream that has `close`, and the size of the file is asked for
+        # afterwards.
         self.write = stream.write
 
 
