@@ -119,5 +119,5 @@ class _Task:
 
 
 def _lean(work: CompactionTask) -> CompactionTask:
-    """Drop the other files of the bucket, which packs of a table without a primary key do not read."""
+    # Packs of a table without a primary key do not read the other files of their bucket.
     return work if work.pick is not None else replace(work, bucket=replace(work.bucket, files=()))
