@@ -94,7 +94,7 @@ def pictures(figures: list[measuring.Figure]) -> dict[str, str]:
         if each.peer_name in (reading_lines.PYARROW, reading_lines.NATIVE_PEER, rust_peer.name())
     ]
     return {
-        CHARTS[measuring.PEER]: charts.ratios(peers, f"times better than {measuring.PEER}"),
+        CHARTS[measuring.PEER]: charts.ratios(peers, f"times better than {measuring.PEER_VERSION}"),
         CHARTS[None]: charts.ratios(others, "times as fast as pyarrow and pypaimon-rust"),
     }
 
@@ -109,7 +109,7 @@ def report(figures: list[measuring.Figure], seconds: float, disturbed: list[str]
     """
     day = datetime.now(timezone.utc).date().isoformat()
     host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
-    versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER}"
+    versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER_VERSION}"
     quiet = "Nothing else ran on the machine."
     if disturbed:
         quiet = f"""While these rows were measured, other programs kept more than {other_load.QUIET} cores busy:
@@ -119,11 +119,9 @@ Times on the clock (catching up, stalls, commit to rows, Spark's rates) suffer f
 
 Requests, speed and memory, compared with other readers and writers.
 
-The figures are those of a run of `make bench` on {day}, in {seconds:.0f} s.
-Machine: {host}; {versions}.
-All sides of a row ran on the same tables, by turns and warm. A ratio says how many times better ours is. pypaimon's
-native reader is its own stream with `scan.native-plan.enabled` and `read.native.enabled`, on
-pypaimon-rust.
+Figures of `make bench` on {day}, in {seconds:.0f} s, on {host}; {versions}.
+All sides of a row ran on the same tables, by turns and warm. A ratio says how many times better ours is. The native
+reader is pypaimon's stream with `scan.native-plan.enabled` and `read.native.enabled`, on pypaimon-rust.
 {quiet}
 
 ![Ratios to pypaimon](benchmarks-pypaimon.svg)
@@ -131,24 +129,24 @@ pypaimon-rust.
 ![Ratios to pyarrow and pypaimon-rust](benchmarks-others.svg)
 
 {measuring.markdown(figures)}
-- Requests are counted by an S3 server on the same machine, with the table's own FileIO and one manifest per commit.
-- Requests take {following.LATENCY_MS} ms by a pause in every call of the FileIO if pypaimon is the peer. In other rows
-  an S3 server answers after that time, with at most {latency.MEGABYTES_PER_SECOND} MB/s per connection, and the extra
-  `fast` is used.
-- Rates are per second of processor time of all threads; by the clock where requests take {latency.LATENCY_MS} ms, and
+- An S3 server on the same machine counts the requests of the table's own FileIO, with one manifest per commit.
+- Requests take {following.LATENCY_MS} ms by a pause in every call of the FileIO if pypaimon is the peer. In other
+  rows an S3 server answers after that time, with at most {latency.MEGABYTES_PER_SECOND} MB/s per connection, to the
+  extra `fast`.
+- Rates are per second of processor time of all threads; on the clock where requests take {latency.LATENCY_MS} ms, and
   on Spark. Ratios to pyarrow and pypaimon-rust are medians over rounds in which both sides ran one after the other.
 - pyarrow is `ParquetFile.read()` of the same files and columns, on as many threads.
-- Shredded maps have the storage layout `shared-shredding`: 6 out of 50 keys in each row, 8 columns.
-- The memory of large plans includes imports. Splits are made, the objects of their files are not.
-- Of 20 snapshots behind, one request each (with `fast`) or two to a file are what is read, and five more find the
-  window; any window needs three of them, so 6.15 and 3.15 are the least.
-- pypaimon-rust keeps the objects of planned files on its own side; here they are made when they are asked for.
+- Shredded maps (`shared-shredding`) have 6 out of 50 keys in each row, in 8 columns.
+- The memory of large plans includes imports and splits, but not the objects of their files. pypaimon-rust keeps these
+  objects on its own side; here they are made when they are asked for.
+- Of 20 snapshots behind, each takes one request (with `fast`) or two per file, and five more find the window; any
+  window needs three of them, so 6.15 and 3.15 are the least. pypaimon's stream replays here too, because its own
+  catch-up gives other rows.
 - Spark's rates are medians of {spark_runs.ROUNDS} rounds with the same files, and for Python sources the same tasks.
   Ready-made batches are one cached batch, which is never decoded; the same files through pyarrow are what a Python
   source can reach. A batch read includes its start.
-- Starts of queries are processor time of all processes together, medians of {spark_source.START_ROUNDS} rounds, for the
-  first query of {spark_source.FIRST_ROUNDS}.
-- pypaimon's streams replay here too, because its own catch-up gives other rows.
+- Starts of queries are processor time of all processes together, medians of {spark_source.START_ROUNDS} rounds, for
+  the first query of {spark_source.FIRST_ROUNDS}.
 """
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-PEER = "pypaimon 2.1.0"
+PEER = "pypaimon"
+PEER_VERSION = "pypaimon 2.1.0"
 Clock = Callable[[Callable[[], object]], float]
 """Seconds of one run: `worked` or `timed`."""
-_MET = {True: "yes", False: "no", None: "-"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Figure:
         measure: What was measured.
         ours: Our value.
         unit: Of both values.
-        goal: What was aimed at, in words.
+        goal: What was aimed at, in words; not shown if `met` is None.
         met: Whether it was reached; None where nothing was aimed at.
         peer: The other value, None if there is none.
         peer_name: Whose value that is.
@@ -87,7 +87,7 @@ def timed(run: Callable[[], object]) -> float:
 def text(value: float | None) -> str:
     """A value for people."""
     if value is None:
-        return "-"
+        return ""
     if value and abs(value) < 10:
         return f"{value:.2g}" if abs(value) < 1 else f"{value:.2f}".rstrip("0").rstrip(".")
     return f"{value:,.0f}"
@@ -95,7 +95,7 @@ def text(value: float | None) -> str:
 
 def rows(figures: list[Figure]) -> list[list[str]]:
     """The lines of the table; the first one names the columns."""
-    head = ["measure", "ours", "peer", "value", "ratio", "goal", "met"]
+    head = ["measure", "ours", "peer", "value", "ratio", "goal", ""]
     lines = [head]
     for each in figures:
         ratio = each.ratio
@@ -103,19 +103,22 @@ def rows(figures: list[Figure]) -> list[list[str]]:
             [
                 each.measure,
                 f"{text(each.ours)} {each.unit}".strip(),
-                "-" if each.peer is None else each.peer_name,
-                "-" if each.peer is None else f"{text(each.peer)} {each.unit}".strip(),
-                "-" if ratio is None else f"{text(ratio)} x",
-                each.goal,
-                _MET[each.met],
+                "" if each.peer is None else each.peer_name,
+                "" if each.peer is None else f"{text(each.peer)} {each.unit}".strip(),
+                "" if ratio is None else f"{text(ratio)} x",
+                "" if each.met is None else each.goal,
+                "missed" if each.met is False else "",
             ]
         )
     return lines
 
 
 def markdown(figures: list[Figure]) -> str:
-    """The table as Markdown."""
+    """The table as Markdown, which names a measure once for all peers in a row."""
     head, *lines = rows(figures)
+    named = [line[0] for line in lines]
+    for line, above in zip(lines[1:], named, strict=False):
+        line[0] = "" if line[0] == above else line[0]
     ruler = ["---", "---:", "---", "---:", "---:", "---", "---"]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ruler, *lines]) + "\n"
 

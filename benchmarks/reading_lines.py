@@ -20,7 +20,7 @@ from pypaimon.streaming import stream_read_builder
 
 OURS = "ours"
 PYARROW = "pyarrow"
-NATIVE_PEER = f"{PEER}, native reader"
+NATIVE_PEER = "native reader"
 NATIVE = {"scan.native-plan.enabled": "true", "read.native.enabled": "true"}
 
 Side = Callable[[], int]

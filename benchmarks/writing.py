@@ -19,7 +19,7 @@ from benchmarks.reading_lines import OURS
 from benchmarks.tables import SCHEMA, catalog, commit, create, some_rows
 from pypaimon.streaming import stream_write_builder
 
-NATIVE_PEER = f"{PEER}, native writer"
+NATIVE_PEER = "native writer"
 NATIVE = {"write.native.enabled": "true"}
 ROWS = 300_000
 ROUNDS = 3

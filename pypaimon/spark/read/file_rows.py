@@ -294,9 +294,9 @@ def _refuse_shredded_maps(stream: ResolvedStream, schema_id: int) -> None:
 
 
 def _uncertain_columns(stream: ResolvedStream) -> frozenset[str]:
-    """Columns that files may be without: partition columns of append tables, whose files may have come from Hive."""
     if stream.traits.primary_key or not stream.schema.partition_keys:
         return frozenset()
+    # Files of append tables may have come from Hive, without the partition columns.
     return frozenset(field.name for field in stream.output_fields()).intersection(stream.schema.partition_keys)
 
 

@@ -121,12 +121,10 @@ class MicroBatchPlanner:
         return self._lag
 
     def _begun(self, state: PlannerState) -> PlannerState:
-        """The state after the start was found, or the same state if it cannot be found.
-
-        The next step raises the reason. Spark asks for the initial offset also when a query resumes at a checkpoint,
-        which must not fail because the start's tag was deleted meanwhile.
-        """
+        """The state after the start was found, or the same state if it cannot be found."""
         try:
+            # Spark asks for the initial offset also when a query resumes at a checkpoint. That must not fail
+            # because the start's tag was deleted meanwhile; the next step raises the reason if it matters.
             return self._planner.begun(state)
         except StoreError:
             raise
@@ -137,6 +135,7 @@ class MicroBatchPlanner:
         state, origin = self._state_of(start), start.origin
         plans: list[Plan] = []
         self._check_frozen(state)
+        # There was no snapshot when it was frozen; one that has come since is not taken.
         if self._frozen == 0 and self._planner.position(state) is None:
             return plans, state, origin, True
         taken = Size()
@@ -144,6 +143,7 @@ class MicroBatchPlanner:
             step = self._step(state, limits)
             if step.plan is not None:
                 size = taken.plus(Size.of([step.plan]))
+                # One plan is taken however large it is, so that the query advances.
                 if plans and exceeds(admission, size):
                     break
                 plans.append(step.plan)

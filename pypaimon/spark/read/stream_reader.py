@@ -67,6 +67,7 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @readable
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        # Spark 4.0 and 4.1 give neither the start nor a limit.
         begin = Offset.from_json(start) if start is not None else self._last or self._live.initial()
         admission = UNLIMITED if start is None else requested(limit, self._live.options.admission)
         self._last = self._live.latest(begin, admission)

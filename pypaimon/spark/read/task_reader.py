@@ -73,7 +73,6 @@ def _as_spark_wants(batch: pa.RecordBatch, target: pa.Schema, snapshot_id: int, 
 
 
 def _kept(key: tuple[object, ...], make: Callable[[], T]) -> T:
-    """What tasks share; a Python worker serves many and keeps the last few."""
     with _lock.held:
         if key not in _known:
             _known[key] = make()

@@ -139,13 +139,12 @@ def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:
 
 
 def _numbered(splits: Iterable[StreamSplit], start: Position | None) -> Iterable[Part]:
-    """Give each split the ordinal of its first row.
-
-    If an earlier batch has read files of a bucket, its ordinals continue above all that those files can have used.
-    """
+    """Give each split the ordinal of its first row."""
     following: dict[tuple[_BucketKey, int], int] = {}
     if start is not None and start.unit is not None:
         bucket = start.unit.partition, start.unit.bucket
+        # An earlier batch has read files of this bucket. Ordinals continue above all that those can have
+        # used.
         following[bucket, start.snapshot] = (start.unit.index + 1) * _ROWS_OF_A_FILE
     for split in splits:
         key = _bucket(split), split.snapshot_id

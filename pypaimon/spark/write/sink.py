@@ -223,6 +223,7 @@ class Sink:
 
     def commit_nothing(self) -> None:
         """Commit a micro-batch without a single task: nothing to append; an overwrite leaves nothing."""
+        # Only tasks name the query, so the commit cannot be recorded as one of its batches.
         if self.overwrite:
             self.commit_batch([])
 
@@ -245,14 +246,15 @@ class Sink:
     def _table(self) -> PaimonTable:
         table = load_sink_table(self.options)
         if self.streaming and self.overwrite:
+            # With output mode `complete` a batch is the whole result: partitions that it lacks are empty.
             table = table.copy({option_keys.DYNAMIC_PARTITION_OVERWRITE.name: "false"})
         return table
 
     def _maintain(self, table: PaimonTable, report: CommitReport) -> None:
-        """Do what is due of maintenance. Spark ends this process soon, so there is no later commit to wait for."""
         if not self.options.maintains or report.snapshot_id is None or report.repeated:
             return
         try:
+            # Spark ends this process soon, so there is no later commit to wait for.
             maintenance = maintenance_of(table)
         except StreamConfigError as error:
             # An option that was altered while the tasks wrote. The commit has succeeded all the same.
@@ -284,7 +286,7 @@ class Sink:
 
 
 def _say(text: str) -> None:
-    """Write a line of its own on standard error: Spark's workers do not show what is logged below a warning."""
+    # Spark's workers do not show what is logged below a warning.
     sys.stderr.write(without_secrets(f"pypaimon sink: {text}\n"))
 
 

@@ -64,7 +64,6 @@ class BatchRows:
 
     @property
     def _scope(self) -> ReadScope:
-        """The rows of the table that the stream reads."""
         return self._chunk.scope.get()
 
     def update_pairs(self) -> pa.Table:
@@ -252,6 +251,7 @@ def _pairs(rows: pa.Table, names: npt.NDArray[np.object_], keys: Sequence[str]) 
     for key in keys if len(pairs) else ():
         before, after = (rows.column(key).take(pa.array(at)).combine_chunks() for at in (pairs, pairs + 1))
         same = pc.equal(before, after)
+        # For Arrow NaN differs from itself, for Java's keys it does not.
         if pa.types.is_floating(before.type):
             same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(after)))
         pairs = pairs[same.to_numpy(zero_copy_only=False)]

@@ -284,12 +284,10 @@ class _Rows:
         return self._pool.result(self._begun[0])
 
     def comes_soon(self) -> bool:
-        """Whether `peek` answers within a moment."""
         self.begin(1)
         return is_done_within(self._begun[0], _SOON_SECONDS)
 
     def drop(self) -> None:
-        """Continue with the batch after it."""
         self._begun.popleft()
 
 

@@ -127,7 +127,6 @@ class _Loop(Generic[B]):
     dead_letter: Callable[[B, Exception], object] | None = None
 
     def steps(self) -> Waits[None]:
-        """Everything, to the end of the stream."""
         while (batch := (yield from self.next())) is not None:
             if not (yield from self._is_handled(batch)):
                 return
@@ -136,6 +135,7 @@ class _Loop(Generic[B]):
         """The next batch; None at the end, and where the stream is stopped in an outage."""
         stream = self.stream
         for attempt in itertools.count(1):
+            # Read before the call, so that one more attempt is made after a stop.
             was_stopping = stream.is_stopping
             try:
                 batch: B | None = yield Wait(lambda: next(stream, None), lambda: anext(stream, None))

@@ -273,7 +273,6 @@ class StreamLoop(Iteration[B], Generic[I, B]):
         """The batch of an item."""
 
     def _note_received(self, item: I) -> None:
-        """The caller has the batch of an item."""
         self._source.drop(item)
 
     @abstractmethod

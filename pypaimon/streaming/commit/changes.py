@@ -95,6 +95,8 @@ class Changes:
 
     @property
     def empty(self) -> bool:
+        # Changelog alone counts too: rows of a batch may cancel out in the data files, never in the changelog
+        # of `input`.
         return not (self.files or self.changelog or self.index_added or self.index_deleted)
 
     @property
@@ -104,6 +106,8 @@ class Changes:
     @property
     def deletes(self) -> bool:
         """Whether existing rows are removed, by deleting files or by deletion vectors."""
+        # Java's `shouldBeOverwriteCommit`: such a commit is an OVERWRITE, which streams pass over unless they
+        # ask for it.
         vectors = any(each["_INDEX_TYPE"] == DELETION_VECTORS for each in (*self.index_added, *self.index_deleted))
         return vectors or any(each.kind == EntryKind.DELETE for each in self.files)
 

@@ -38,6 +38,7 @@ def commit_or_clean_up(
     except BaseException as error:
         result = _clean_up(table, commit, messages, advice)
         known = (CommitConflictError, StrictModeError, StreamConfigError, BatchOrderError)
+        # These say by themselves that nothing was committed, and an interruption must stay one.
         if isinstance(error, known) or not isinstance(error, Exception):
             raise
         kind = UnsafeCommitError if isinstance(error, NoConditionalCommitError) else CommitFailedError
@@ -71,6 +72,7 @@ def discard(table: PaimonTable, messages: Sequence[CommitMessage]) -> None:
     A file that compaction only moved to another level belongs to the table and stays.
     """
     directory = table.new_directory()
+    # Parts of a merged changelog file have one path.
     for path in dict.fromkeys(_paths(table, messages)):
         with suppress(PaimonStreamError, OSError):
             directory.store.delete(path)

@@ -149,6 +149,7 @@ def check_changes(
     state.
     """
     live = _merged(base, changes)
+    # An OVERWRITE may change the number of buckets: that is how a partition is rescaled.
     if kind != OVERWRITE:
         check_bucket_counts(live.values())
     if rules.key_order is not None:
@@ -199,6 +200,7 @@ def check_bucket_counts(live: Iterable[FileChange]) -> None:
     """
     counts: dict[bytes, int] = {}
     for each in live:
+        # Without buckets (-1) and in the postponed bucket (-2) it is not a count.
         if each.total_buckets > 0 and counts.setdefault(each.partition, each.total_buckets) != each.total_buckets:
             raise CommitConflictError(
                 f"The files of a partition are divided into {counts[each.partition]} buckets, and {each.name} into "
@@ -243,6 +245,8 @@ def _check_index(
         _check_marked_once(kept, added)
     elif kind == COMPACT:
         _check_vectors(kept, added, live, changes)
+        # A bucket has one file of vectors. The new one would drop the vectors that were added after the plan
+        # was made.
         places = {_bucket(each) for each in added}
         for each in kept:
             if _bucket(each) in places:
@@ -255,14 +259,12 @@ def _check_index(
 def _check_vectors(
     kept: Sequence[AvroRecord], added: Sequence[AvroRecord], live: Iterable[FileChange], changes: Changes
 ) -> None:
-    """Check that vectors and files match: no file is deleted while its vector stays, no vector comes without its file.
-
-    A file that is moved to another level is not deleted.
-    """
+    """Check that no file is deleted while its vector stays, and no vector comes without its file."""
     marked = _marked(kept)
     names = {(each.partition, each.bucket, each.name) for each in live}
     for each in changes.files:
         at = each.partition, each.bucket, each.name
+        # A file that is moved to another level is in `names`: its vector still counts.
         if each.kind == EntryKind.DELETE and at in marked and at not in names:
             raise CommitConflictError(
                 f"File {each.name} was rewritten without the deletion vector in {marked[at]}: rows of it were deleted "

@@ -76,6 +76,7 @@ class Drafter:
                 return None
             # The snapshot says what the one before it said, as in Java.
             request = replace(request, properties=state.snapshot.properties, schema_id=state.snapshot.schema_id)
+        # Java reads both lists of every snapshot, so an empty one is written too.
         lists = {"base": self._manifests.manifest_list(new, base), "delta": self._listed(new, changes.files)}
         if changes.changelog:
             lists["changelog"] = self._listed(new, changes.changelog)
@@ -91,6 +92,7 @@ class Drafter:
         """The changes with the numbers that depend on the snapshot, and the first row id that is free afterwards."""
         number = 1 if state.snapshot is None else state.snapshot.id + 1
         next_row_id = 0 if state.snapshot is None else state.snapshot.next_row_id or 0
+        # A compaction keeps the numbers that its records have.
         if self._traits.snapshot_ordering and kind != COMPACT:
             changes = _with_snapshot_order(changes, number)
         if self._row_ids:
@@ -102,6 +104,7 @@ class Drafter:
 
     def _index(self, state: TableState, new: NewFiles, changes: Changes) -> str | None:
         if not changes.index_added and not changes.index_deleted:
+            # An index manifest lists all index files, so without changes the one before is still right.
             return None if state.snapshot is None else state.snapshot.index_manifest
         combined = combined_index(state.index, changes, unaware_buckets=self._traits.unaware_bucket)
         return self._manifests.index_manifest(new, combined) if combined else None
@@ -129,13 +132,11 @@ def _snapshot_json(
     names: Mapping[str, Any],
     next_row_id: int,
 ) -> dict[str, Any]:
-    """The snapshot that follows another one (None: the first one).
-
-    The watermark never falls. Table statistics are carried over while the schema is the same. Properties are those of
-    this commit alone.
-    """
+    """The snapshot that follows another one (None: the first one)."""
+    # The watermark never falls.
     watermarks = [request.watermark, None if latest is None else latest.watermark]
     schema_id = request.snapshot_schema_id
+    # Statistics of the table are of one schema, and are carried over as long as that stays.
     carried = latest.statistics if latest is not None and latest.schema_id == schema_id else None
     before = 0 if latest is None else latest.total_record_count or 0
     changelog_rows = sum(each.rows for each in changes.changelog)
@@ -147,6 +148,7 @@ def _snapshot_json(
         "commitUser": request.user,
         "commitIdentifier": request.identifier,
         "commitKind": kind,
+        # Not corrected if the clock of the writer before was ahead, as in Java: commit times may fall.
         "timeMillis": time.time_ns() // 1_000_000,
         "totalRecordCount": before + changes.rows,
         "deltaRecordCount": changes.rows,
@@ -191,11 +193,7 @@ def _with_snapshot_order(changes: Changes, snapshot_id: int) -> Changes:
 
 
 def _with_row_ids(changes: Changes, snapshot_id: int, next_row_id: int, *, grouped: bool) -> tuple[Changes, int]:
-    """The changes for a table with row tracking, and the first row id that is free afterwards.
-
-    A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow. Raises
-    UnsupportedTableError if a file holds columns of rows (blobs, vectors) and does not follow the file of those rows.
-    """
+    """Returns the changes with row ids, and the first row id that is free afterwards."""
     deleted = [each for each in changes.files if each.kind == EntryKind.DELETE]
     added = changes.added
     if grouped:
@@ -238,6 +236,8 @@ def _split_column(each: FileChange) -> str | None:
 
 
 def _with_sequence(each: FileChange, snapshot_id: int) -> FileChange:
+    # As in Java 0 means "not numbered". So of a writer without data evolution only the first file gets the
+    # snapshot's number; files that it rolled to keep their counters.
     if each.file["_MIN_SEQUENCE_NUMBER"] == 0:
         return each.with_values({"_MIN_SEQUENCE_NUMBER": snapshot_id, "_MAX_SEQUENCE_NUMBER": snapshot_id})
     if each.file["_MAX_SEQUENCE_NUMBER"] == 0:
@@ -247,5 +247,6 @@ def _with_sequence(each: FileChange, snapshot_id: int) -> FileChange:
 
 def _key_order(fields: Sequence[Any], key: bytes) -> list[Any]:
     columns = [decode_column(pa.array([key], pa.binary()), index, field.type) for index, field in enumerate(fields)]
+    # Python's datetimes would lose nanoseconds.
     exact = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
     return [python_order(column[0].as_py()) for column in exact]

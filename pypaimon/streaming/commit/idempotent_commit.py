@@ -241,6 +241,8 @@ def _commit_rewritten(
                 f"files are {'kept' if again else 'deleted'}."
             )
         known = KnownHistory(latest, planned_at, None) if again else KnownHistory.up_to(latest)
+        # Whether an earlier call may have committed the files follows from `known`, see
+        # `SnapshotCommit.uncertain`.
         rule = StrictMode(planned_at, data_evolution=False) if strict else None
         commit = SnapshotCommit(directory, replace(request, ordered=False, is_first_attempt=True), plan, known, rule)
     outcome = commit_or_clean_up(table, commit, messages, what, "Commit the messages again")
@@ -248,8 +250,8 @@ def _commit_rewritten(
 
 
 def _report_empty(request: CommitRequest, ledger: CommitLedger) -> CommitReport:
-    """Nothing is written for a commit without files. An earlier call may have committed files, though."""
     request.check_table()
+    # Nothing is written for a commit without files, but an earlier call may have committed some.
     status = ledger.status(request.identifier)
     if request.identifier in status.batches:
         return _already_committed(request, status.snapshot)
@@ -309,6 +311,7 @@ def _commit(commit: SnapshotCommit, status: CommitStatus, session: CommitSession
         if latest is not None:
             session.note_committed(status, commit, latest, count=1 if latest == outcome.snapshot else 2)
         return CommitReport(outcome.number, Written.of(request.messages))
+    # The commit that was found may be that of an earlier call with these very files.
     if commit.uncertain:
         log_kept(request.table)
         return CommitReport(outcome.number, Written.of(request.messages), repeated=True)
@@ -318,9 +321,7 @@ def _commit(commit: SnapshotCommit, status: CommitStatus, session: CommitSession
 def _commit_compact_increments(
     first: SnapshotCommit, latest: Snapshot | None, session: CommitSession
 ) -> Snapshot | None:
-    """Commit the second snapshot of a commit whose writers have compacted too. Without it no row is missing. Returns
-    the latest snapshot afterwards; None: it is not known.
-    """
+    """Returns the latest snapshot afterwards; None: it is not known."""
     table, messages = first.request.table, first.request.messages
     changes = compact_changes(table, messages)
     if changes.empty:
@@ -328,9 +329,11 @@ def _commit_compact_increments(
     plan, known = FixedChanges(changes, compaction=True), KnownHistory.up_to(latest)
     request = replace(first.request, ordered=False)
     commit = SnapshotCommit(first.directory, request, plan, known, session.strict_mode(table))
+    # The files of the first snapshot are live by now. Only those of the compaction may be deleted.
     compacted = [replace(each, new_files=[], changelog_files=[], index_adds=[]) for each in messages]
     try:
         return commit.run().snapshot
+    # Without the second snapshot no row is missing, so the commit has succeeded.
     except (PaimonStreamError, GaveUpError) as error:
         text = "the compaction of a commit of %(table)s is left out; its rows are there: %(error)s"
         _LOG.warning("compaction_left_out", text, table=table.name, error=str(error))
@@ -344,10 +347,10 @@ def _commit_compact_increments(
 
 
 def _already_committed(request: CommitRequest, snapshot: Snapshot | None) -> CommitReport:
-    """The report of a commit that is in the table. The files of this call are deleted if that commit names others."""
     written = Written.of(request.messages)
     if snapshot is None:
         return CommitReport(None, written, repeated=True)
+    # If that commit names other files, no snapshot will ever name those of this call.
     names = {file.file_name for message in request.messages for file in message.new_files}
     if not _files_of(request.table.new_directory(), snapshot) & names:
         discard(request.table, request.messages)

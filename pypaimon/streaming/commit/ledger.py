@@ -136,6 +136,8 @@ def _text(value: dict[str, Any], name: str) -> str | None:
 
 WINDOW = 32
 """Snapshots that are requested at the same time, and those that are searched for a user without a record."""
+# Bounds the record of a job whose identifiers have gaps. What is left out counts as unknown, never as
+# missing.
 _MAX_RANGES = 4096
 _RECORD_PREFIX = "sink-"
 
@@ -192,6 +194,7 @@ class CommitLedger:
         """
         record, seen = self._look()
         self._check_origin(batch, record)
+        # What this process has read may be older than the commits of another process of the user.
         self._directory.snapshots.forget()
         latest = self._directory.snapshots.get_latest_snapshot()
         found = self._unrecorded(batch, latest, new_since) if record is None else self._recorded(batch, latest, record)
@@ -240,11 +243,8 @@ class CommitLedger:
         return record
 
     def _kept_from(self, status: CommitStatus) -> int:
-        """The first snapshot to keep.
-
-        It is that of the newest commit, from which a copy reads its progress. This also keeps the last snapshot that
-        was examined, whose fingerprint shows a rollback.
-        """
+        # A copy reads its progress from its newest commit. This also keeps the last snapshot that was
+        # examined, whose fingerprint shows a rollback.
         if status.newest is not None:
             return status.newest
         first = max(status.examined, 1)
@@ -267,8 +267,8 @@ class CommitLedger:
         return f"{self._consumers.directory}/{record_name(self.user)}"
 
     def _unrecorded(self, batch: int, latest: Snapshot | None, new_since: int) -> CommitStatus:
-        """Without a record the user is new, unless the file was deleted. The last snapshots would show that."""
         last = 0 if latest is None else latest.id
+        # Without a record the user is new, unless the file was deleted. The last snapshots would show that.
         first = max(1, last - WINDOW + 1, new_since + 1)
         snapshots = newest_first(self._directory, last, first, window=WINDOW)
         found = {each.commit_identifier: each for _, each in snapshots if each and each.commit_user == self.user}
@@ -291,6 +291,7 @@ class CommitLedger:
                 f"the table was rolled back to before snapshot {before}, up to which it was examined, or recreated, or "
                 "another program's commit replaced that snapshot in a store that allows it"
             )
+            # The commits that the record lists may be among those that were rolled back.
             forgotten = LedgerRecord(record.first, IdRanges(), _uncertain(record).unknown, record.attempt)
             return self._status(batch, latest, found, forgotten, why)
         return self._status(batch, latest, found, record, "its record does not reach back that far")

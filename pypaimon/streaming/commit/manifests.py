@@ -115,6 +115,7 @@ class ManifestWriter:
         self, new: NewFiles, blocks: Iterable[tuple[int, bytes]], metas: Sequence[AvroRecord]
     ) -> list[AvroRecord]:
         """Put the encoded entries of several manifests, none of which may hold a DELETE, into one."""
+        # No target size: the group was chosen to become one manifest.
         (found,) = self._entries.files(blocks, 1 << 62)
         return [{**self._joined_facts(metas), **_added(new, "manifest-{}-0", found[1])}]
 
@@ -192,10 +193,9 @@ class ManifestWriter:
         return self._stats(bounds, nulls)
 
     def _columns(self, rows: Sequence[bytes]) -> list[list[Any]]:
-        """The values of serialised rows, by column.
-
-        Decoded by Arrow, because Python's datetimes would lose nanoseconds, and a bound must be one of the values.
-        """
+        """The values of serialised rows, by column."""
+        # Decoded by Arrow, because Python's datetimes would lose nanoseconds, and a bound must be one of the
+        # values.
         given = pa.array(rows, pa.binary())
         return [
             decode_column(given, index, field.type).to_pylist() for index, field in enumerate(self.partition_fields)
@@ -207,11 +207,10 @@ class ManifestWriter:
 
 
 def _bounds(values: Iterable[Any]) -> tuple[Any, Any]:
-    """The least and the greatest value; None twice if there are no values, or if readers would be misled.
-
-    They would be by bytes, which Java 1.x compares as signed, and by NaN, because no number is less than NaN in Python.
-    """
+    """The least and the greatest value; None twice if they are not known."""
     present = [value for value in values if value is not None]
+    # Such bounds would mislead readers: Java 1.x compares bytes as signed, and in Python no number is less
+    # than NaN.
     if not present or any(isinstance(value, bytes) or value != value for value in present):
         return None, None
     return min(present, key=python_order), max(present, key=python_order)
@@ -230,6 +229,8 @@ def merged_manifests(
     reader: ManifestReader, writer: ManifestWriter, new: NewFiles, manifests: Sequence[AvroRecord]
 ) -> list[AvroRecord]:
     """Merge the manifests of a table if they are due. Returns records of manifests that hold the same live files."""
+    # As Java's `ManifestFileMerger`: a full merge leaves no DELETE, a minor one joins neighbours that are
+    # small.
     full = full_merge(manifests, writer.options)
     merged = None if full is None else _merge_all(reader, writer, new, manifests, full)
     if merged is not None:
@@ -272,12 +273,14 @@ def merged_changes(changes: Iterable[FileChange]) -> list[FileChange]:
         if each.kind == EntryKind.DELETE and identity in found:
             del found[identity]
         else:
+            # The ADD of such a DELETE is in an earlier manifest. Without the DELETE the file would come back.
             found[identity] = each
     return list(found.values())
 
 
 def _merge_group(reader: ManifestReader, writer: ManifestWriter, new: NewFiles, group: Group) -> list[AvroRecord]:
     if not any(each["_NUM_DELETED_FILES"] for each in group) and any(each["_NUM_ADDED_FILES"] for each in group):
+        # Without deletes nothing cancels out, so the entries need not be decoded.
         blocks = _stored_entries(reader, writer, group)
         if blocks is not None:
             return writer.copied(new, blocks, group)
@@ -303,13 +306,13 @@ def _stored_entries(reader: ManifestReader, writer: ManifestWriter, group: Group
 def _merge_all(
     reader: ManifestReader, writer: ManifestWriter, new: NewFiles, manifests: Sequence[AvroRecord], changing: set[str]
 ) -> list[AvroRecord] | None:
-    """A full merge; None: as in Java there is nothing to merge with a single manifest."""
     rewritten = [each for each in manifests if each["_FILE_NAME"] in changing]
     changes = merged_changes(changes_of(reader.entries(_table(rewritten))))
     deleted = {each.identity: each for each in changes if each.kind == EntryKind.DELETE}
     others = [each for each in manifests if each["_FILE_NAME"] not in changing]
     partitions = {each.partition for each in deleted.values()}
     searched = {each["_FILE_NAME"] for each in which_may_hold(others, partitions, writer.partition_fields)}
+    # As in Java there is nothing to merge with a single manifest.
     if len(rewritten) + len(searched) <= 1:
         return None
     kept: list[AvroRecord] = []

@@ -196,8 +196,8 @@ class _ByStore(Publisher):
 
 
 def _hint(directory: TableDirectory, number: int) -> None:
-    """Write which snapshot is the latest. Readers look there first, and verify it, so a failure does no harm."""
     home = directory.snapshots.get_snapshot_path(1).rpartition("/")[0]
+    # Readers look there first, and verify it, so a failure does no harm.
     with suppress(PaimonStreamError, OSError):
         directory.store.write_atomic(f"{home}/LATEST", str(number).encode())
 

@@ -62,6 +62,7 @@ class Assumption:
 
 
 def _sums(files: list[Any]) -> Written:
+    # Files of blobs and vectors hold columns of rows that are counted already.
     rows = sum(file.row_count for file in files if not (is_blob_file(file) or is_vector_file(file)))
     return Written(rows, len(files), sum(file.file_size for file in files))
 
@@ -184,11 +185,13 @@ class PartitionReplacement:
     may_conflict: bool = False
 
     def changes(self, state: TableState) -> Changes:
+        # Only the new files: an OVERWRITE may change the number of buckets.
         check_bucket_counts(self.given.files)
         rows = self._rows(state)
         deleted = [each.deleted() for each in state.files(rows)]
         replaced = (each for each in state.index if rows is None or each["_PARTITION"] in rows)
         index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in replaced]
+        # The changelog files of its writers become orphans, because no snapshot names them.
         return Changes.of((*deleted, *self.given.files), (), self.given.index_added, index)
 
     def _rows(self, state: TableState) -> set[bytes] | None:

@@ -222,6 +222,7 @@ class SnapshotCommit:
             elif not self._publisher.conditional:
                 raise NoConditionalCommitError(number, snapshot.commit_user, self._publisher.why_unconditional)
             self._examined, self._fingerprint = number, snapshot.fingerprint
+        # Nothing was sent to the store yet that could still appear, and no snapshot up to the latest is ours.
         if self.request.is_first_attempt and not self._delta_lists:
             self.uncertain = False
         return None
@@ -249,14 +250,10 @@ class SnapshotCommit:
         return self._publish(draft)
 
     def _previous_is_gone(self) -> bool:
-        """Whether the snapshot that the draft follows is gone.
-
-        Then the draft's id was used already and has expired, or is not the next one, and creating a file of that id
-        would succeed although it must not.
-        """
         if self._latest is None or not self._publisher.checks_previous:
             return False
         try:
+            # Its own snapshot was settled when it was published.
             if self._latest.fingerprint != self._known.own_fingerprint:
                 self._publisher.settle(self._latest.id)
             there = self.directory.snapshots.refreshed(self._latest.id)
@@ -264,10 +261,13 @@ class SnapshotCommit:
             # A failure of the store must not be taken for an expiry: look again.
             self._error = error
             return True
+        # The id of the draft was used already then and has expired, or is not the next one: a file of that id
+        # could be created although it must not.
         return there is None or there.fingerprint != self._latest.fingerprint
 
     def _publish(self, draft: Draft) -> Outcome | None:
-        """Publish. None: try again. From the call on, the commit is uncertain until something proves the contrary."""
+        """Publish. None: try again."""
+        # From here on the commit is uncertain until something proves the contrary.
         before, self.uncertain = self.uncertain, True
         self._delta_lists.add(draft.snapshot["deltaManifestList"])
         base = None if self._latest is None else self._latest.uuid
@@ -300,7 +300,7 @@ class SnapshotCommit:
         return snapshot.delta_manifest_list in self._delta_lists
 
     def _is_same_commit(self, snapshot: Snapshot) -> bool:
-        """Whether another call has published this commit. An identifier may have two snapshots: data and compaction."""
+        # An identifier may have two snapshots: data and compaction.
         compaction = self._plan.kind == COMPACT
         same = snapshot.commit_identifier == self.request.identifier
         return same and (snapshot.commit_kind == COMPACT) == compaction

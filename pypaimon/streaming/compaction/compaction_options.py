@@ -123,8 +123,8 @@ def under_latest_schema(table: PaimonTable, directory: TableDirectory) -> Paimon
 def with_buckets(table: PaimonTable, count: int, options: Mapping[OptionKey[Any, Any], str] = _NONE) -> PaimonTable:
     """The table as one with a fixed number of buckets, and with other options: how its real buckets are written."""
     # Changelog files of the new rows and of the compaction are merged together, later.
-    changed = {option_keys.BUCKET: str(count), option_keys.PRECOMMIT_COMPACT: "false", **options}
-    given = {**table.schema.options, **{str(key): value for key, value in changed.items()}}
+    given = {**table.schema.options, str(option_keys.BUCKET): str(count), str(option_keys.PRECOMMIT_COMPACT): "false"}
+    given.update((str(key), value) for key, value in options.items())
     return table.with_schema(table.schema.copy(new_options=given))
 
 

@@ -196,6 +196,7 @@ class _Run:
         for part in _parts(tasks, commit_bytes):
             done: _Done = []
 
+            # `done` is bound now, because the next part has another list.
             def note(each: CompactionTask, results: Sequence[CompactionResult], done: _Done = done) -> None:
                 nonlocal reached
                 done.append((each, results))
@@ -232,9 +233,8 @@ class _Run:
         return []
 
     def _stale(self, error: FileNotFoundError, tasks: list[CompactionTask]) -> list[CompactionTask]:
-        """The stale tasks, which explain why a file is missing: others have replaced it, and it has expired then.
-        Raises CorruptTableError if no task is stale, so a file is missing that the table needs.
-        """
+        # A stale task explains a missing file: another job has replaced it, and it has expired since.
+        # Otherwise a file is missing that the table needs.
         stale = find_stale(self.table, tasks)
         if not stale:
             raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
@@ -261,6 +261,7 @@ class _Run:
             schema_id = self.directory.latest_schema().id
         request = CommitRequest(self.table, self.user, next(self.identifiers), messages, schema_id=schema_id)
         try:
+            # The user is new for each `Compaction`, so no earlier call can have committed these messages.
             is_strict = any(each.is_whole_partition for each, _ in done)
             report = commit_compaction(request, self.snapshot.id, again=False, strict=is_strict)
         except (CommitConflictError, StrictModeError):
@@ -272,15 +273,13 @@ class _Run:
             self.snapshots.append(report.snapshot_id)
 
     def _with_vectors(self, results: Iterable[CompactionResult]) -> VectorIndex:
-        """Change the deletion vectors along with the data files, for all results of a bucket together.
-
-        The first result of a bucket gets the index files.
-        """
         index = self.index
         of_bucket: dict[tuple[bytes, int], list[CompactionResult]] = {}
         for each in results:
             of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append(each)
         for parts in of_bucket.values():
+            # All results of a bucket change its vectors together, and the message of the first one names the
+            # new file.
             first = parts[0]
             gone = {name for result in parts for name in result.rewritten}
             marked = {name: rows for result in parts for name, rows in result.superseded.items()}

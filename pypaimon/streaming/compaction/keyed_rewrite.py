@@ -138,7 +138,7 @@ class KeyedRewriter:
             yield from self._merged(reader, section, None, keep_deletes=False)
 
     def _records(self, batch: pa.RecordBatch) -> pa.Table:
-        """The records under the schema of files: merging loses which columns are NOT NULL."""
+        # Merging loses which columns are NOT NULL, so the records get the schema of files again.
         arrays = [batch.column(name) for name in self._schema.names]
         return numbered(pa.Table.from_arrays(arrays, schema=self._schema), self._engine.keys)
 
@@ -184,10 +184,7 @@ class KeyedRewriter:
     def _must_rewrite(
         self, reader: FileReader, pick: Pick, expired: Expired | None, target: FileOptions, file: LiveFile
     ) -> bool:
-        """Whether a file must be rewritten: it holds records to be dropped, or is merged with files above.
-
-        The delete count of manifests is not reliable: pypaimon's writer does not count deletes.
-        """
+        """Whether a file must be rewritten: it holds records to be dropped, or is merged with files above."""
         if self._mode.must_rewrite(pick, file, self._options, target) or (pick.full and file.deletions is not None):
             return True
         if expired is not None and expired.in_file(file, reader.schema):
@@ -196,6 +193,7 @@ class KeyedRewriter:
         drops = pick.top or (file.level == 0 and self._mode.drops_deletes(pick))
         if not drops or file.level == pick.level:
             return drops and file.read.delete_row_count != 0
+        # A count of 0 proves nothing, because pypaimon's writer does not count deletes.
         return file.read.delete_row_count != 0 or any(
             pc.any(pc.is_in(kinds, _RETRACTS)).as_py() for kinds in reader.kinds(file)
         )

@@ -159,6 +159,7 @@ def _least_key(file: LiveFile) -> tuple[Any, ...]:
 
 def _age(file: LiveFile) -> tuple[int, int, int, str]:
     read = file.read
+    # As in Java, down to the name, because two files may have the same sequence numbers.
     return -read.max_sequence_number, read.min_sequence_number, file.made_millis, file.name
 
 
@@ -220,8 +221,10 @@ class ChangelogMode:
         """Whether a file must be rewritten, because its records are merged with those above the level of the pick."""
         if not self.looks_up or file.level:
             return False
+        # A file that only moves keeps its format, and the level may have another one.
         if not file.name.endswith(f".{target.data.format}"):
             return True
+        # Otherwise the file moves, and is only read for its changes.
         return not (self.newest_wins or (pick.top and pick.level >= options.top_level))
 
     def drops_deletes(self, pick: Pick) -> bool:

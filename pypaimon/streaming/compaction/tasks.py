@@ -71,12 +71,12 @@ def neighbours(files: Sequence[LiveFile], options: CompactionOptions, *, full: b
 
 
 def _all_from_the_first_due(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:
-    """Java rewrites a bucket with deletion vectors each time. Here it is left alone if no row is deleted."""
     due = (file.size < options.small_bytes or file.deletions is not None for file in ordered)
     first = 0 if options.force_rewrite else next((place for place, each in enumerate(due) if each), len(ordered))
     pack = list(ordered[first:])
     small = sum(file.size < options.small_bytes for file in pack)
     worth = len(pack) >= _FULL_FILES and small > len(pack) - small
+    # Java rewrites a bucket with deletion vectors each time. Here it is left alone if no row is deleted.
     deleted = any(file.deletions is not None for file in pack)
     return [pack] if pack and (worth or deleted or options.force_rewrite) else []
 
@@ -87,6 +87,7 @@ def _windows(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pa
     for file in ordered:
         window.append(file)
         size = sum(each.size for each in window)
+        # Only if there are fewer files afterwards.
         if len(window) >= _worth(options, False) and size // max(1, options.target_bytes) + 1 < len(window):
             found.append(window)
             window = []
@@ -96,7 +97,7 @@ def _windows(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pa
 
 
 def _worth(options: CompactionOptions, full: bool) -> int:
-    """Least number of files of a pack. Never one, which would be rewritten by every run."""
+    # Never one file, which every run would rewrite.
     return 2 if full else max(2, options.min_files)
 
 
@@ -246,6 +247,7 @@ def bad_rows_as_damage(reader: FileReader, task: CompactionTask) -> Iterator[Non
     try:
         yield
     except BadRowError as error:
+        # A row that was read and cannot be written again means that its file is damaged.
         raise reader.damaged(task.files_read, error) from error
 
 

@@ -88,7 +88,6 @@ class VectorIndex:
         return [self._entry(EntryKind.DELETE, bucket, each) for each in mine]
 
     def _replaced(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
-        """One file replaces the existing one. It is empty if no vector is left, as Java's is."""
         mine = [each for each in self._entries if (each.partition, each.bucket) == (bucket.row, bucket.bucket)]
         if not superseded and not any(found.data_file in gone for each in mine for found in each.ranges):
             return IndexChange([], [], self)
@@ -102,6 +101,7 @@ class VectorIndex:
         for name, rows in marked.items():
             data, length = encoded(rows, bitmap64=self._bitmap64)
             kept.append((DeletionRange(name, 0, length, len(rows)), data))
+        # One file of a bucket replaces the other. It is empty if no vector is left, as Java's is.
         new = self._written(IndexEntry(bucket.row, bucket.bucket, DELETION_VECTORS, "", 0, 0, (), None), kept)
         after = [each for each in self._entries if each not in mine]
         deleted = [self._entry(EntryKind.DELETE, bucket, each) for each in mine]

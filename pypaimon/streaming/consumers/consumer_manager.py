@@ -298,13 +298,11 @@ class ConsumerManager:
         ]
 
     def _all(self, listed: Mapping[str, Any] | None = None) -> dict[ConsumerName, tuple[Consumer, datetime | None]]:
-        """Every file, and when it was written, ordered by name.
-
-        Files are listed again if one of them was deleted before it was read: a reader writes its first progress file
-        before it deletes its pin, so a listing that takes its time may contain neither.
-        """
+        """Every file, and when it was written, ordered by name."""
         for _ in range(_LISTINGS):
             last_saves, listed = self._last_saves(listed), None
+            # A reader writes its first progress file before it deletes its pin, so a slow listing may contain
+            # neither. The pin is gone when it is read then, and the files are listed again.
             found = self._read_all(last_saves)
             if len(found) == len(last_saves):
                 break

@@ -198,6 +198,7 @@ class Progress:
                 return other
             self._reset_others()
             if full:
+                # First, because a call that fails may have written it.
                 self._may_have_pin = True
                 self._pin.claim(Consumer(position.snapshot, start=self._starts.pinned_start(position)), now)
             self._unconfirmed.begin(position, instead_of)
@@ -321,7 +322,7 @@ class Progress:
             self._delete_unneeded()
 
     def _delete_unneeded(self) -> None:
-        """Delete the pin and the other files that the save has replaced. Only after the save: one of them counts."""
+        # Only after the save: until then the pin and the files of previous shardings are the progress.
         saved = self._file.next_snapshot
         assert saved is not None
         in_first_plan = saved < self._pinned_until

@@ -198,6 +198,7 @@ class SharedStartCoordinator:
                 return None
             found = self._manager.look(self._name.shared_start)
             shared = self._shared = None if found is None else found[0].start
+            # By what was just read: a member whose start is configured differently begins alone.
             if self._is_apart(position):
                 continue
             if shared is not None and shared.token != self.token:

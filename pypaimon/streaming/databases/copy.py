@@ -135,8 +135,11 @@ class _Copying:
         name = batch.table
         if self._open_table is not None and (batch.is_first or self._open_table != name):
             self._roll_back()
+        # An event of the table was refused, so that its rows would not fit the copy.
         error = self._event_errors.pop(name, None)
         if error is None and name not in self._failed:
+            # The rows of the plan before these were rolled back: another stream begins at the target's
+            # position.
             if self._open_table is None and not batch.is_first:
                 return False
             try:
@@ -160,6 +163,7 @@ class _Copying:
         if not isinstance(event, TableAdded | TableDropped | TableRenamed):
             return
         former = event.former if isinstance(event, TableRenamed) else event.table
+        # The name may have another table now.
         self._failed -= {former, event.table}
         self._later.append(event)
         if self._open_table == former:
@@ -168,13 +172,11 @@ class _Copying:
             self._apply_events()
 
     def _roll_back(self) -> None:
-        """Roll back the current plan."""
         self._open_table = None
         self._target.roll_back()
         self._apply_events()
 
     def _apply_events(self) -> None:
-        """Apply the events that waited for the end of a plan."""
         while self._later:
             event = self._later[0]
             self._event_errors.pop(event.table, None)

@@ -42,6 +42,7 @@ class CopiedTables:
             f"CREATE TABLE IF NOT EXISTS {self.rows} "
             "(name VARCHAR, source VARCHAR, position VARCHAR, columns VARCHAR, is_dropped BOOLEAN)"
         )
+        # Older releases made the table without it.
         connection.execute(f"ALTER TABLE {self.rows} ADD COLUMN IF NOT EXISTS location VARCHAR")
         self.location: str | None = None
 
@@ -138,6 +139,7 @@ class CopiedTable(DuckDBTable):
     def save(self, position: str, before: Saved | None) -> Saved | None:
         rows, saved = self._tables.rows, Saved(position, self._known_json)
         if before is None:
+            # There is a row if the source was dropped or re-created.
             self._connection.execute(f"DELETE FROM {rows} WHERE name = ?", [self._name])
             given = [self._name, self._source, position, saved.columns, self._tables.location]
             columns = "name, source, position, columns, is_dropped, location"
@@ -147,6 +149,7 @@ class CopiedTable(DuckDBTable):
             f"UPDATE {rows} SET position = ?, columns = ?, location = ? WHERE name = ? AND source = ? AND position = ?",
             [position, saved.columns, self._tables.location, self._name, self._source, before.position],
         ).fetchall()
+        # No row is updated if another program has saved a position.
         return saved if found == [(1,)] else None
 
     def _make_positions(self) -> None:

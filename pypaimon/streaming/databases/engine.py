@@ -85,6 +85,7 @@ class DatabaseEngine:
         with self._state.lock:
             if self._state.closed:
                 raise EndOfScan("the stream is closed")
+            # Raised once: the workers continue, and so may the caller.
             fatal, self._state.fatal = self._state.fatal, None
             if fatal is not None:
                 raise fatal
@@ -234,7 +235,6 @@ class DatabaseEngine:
     # ---- threads ----
 
     def _apply_taken(self) -> None:
-        """Apply what follows from the item that the caller has taken."""
         with self._state.lock:
             item = self._state.taken
             if item is None:

@@ -125,6 +125,7 @@ class Schedule(Generic[T]):
         try:
             self._changed.wait(max(0.0, due - now))
         finally:
+            # Otherwise another worker waits for an earlier time by now.
             if self._wakes_at == due:
                 self._wakes_at = float("inf")
 
@@ -222,6 +223,7 @@ class BufferedRows:
 
     def has_room_for(self, table: FollowedTable) -> bool:
         """Whether a chunk of a table may be read; one of the current table always may."""
+        # The caller gets no other table before this plan is complete, so the buffer would never have room.
         if table is self._current and not table.chunks:
             return True
         return self._has_room() and len(table.chunks) < _MOST_CHUNKS
@@ -248,6 +250,7 @@ class BufferedRows:
         return found
 
     def _has_room(self) -> bool:
+        # With `read_ahead_bytes=0` there is still one chunk.
         return not self._bytes or self._bytes < self._most_bytes
 
 

@@ -228,6 +228,7 @@ class FollowedTable:
         position = self.driver.position
         if position is None:
             return 0
+        # A position without a unit is before its snapshot.
         return position.snapshot - (position.phase is Phase.FOLLOW and position.unit is None)
 
     def close(self) -> None:

@@ -227,9 +227,9 @@ class PaimonCopies:
 
     @property
     def _moves_directories(self) -> bool:
-        """Whether the store renames a directory in one step, so that no reader or crash sees half of a table."""
         if not isinstance(self._catalog, FileSystemCatalog):
             return False
+        # These rename a directory in one step, so that no reader or crash sees half of a table.
         home = str(self._catalog.get_database_path(self.database))
         return is_local(home) or is_renamed(home)
 
@@ -251,7 +251,6 @@ class PaimonCopies:
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
-        """Translate errors of the catalog that concern one table."""
         try:
             with translating(name):
                 yield

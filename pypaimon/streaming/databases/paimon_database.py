@@ -225,18 +225,6 @@ def _columns_of(batch: AnyBatch, fields: Sequence[DataField]) -> SavedState:
 def _altered_columns(
     batch: AnyBatch, fields: Sequence[DataField], known: SavedState, names: Sequence[str]
 ) -> list[Any]:
-    """The schema changes that a copy needs before a batch.
-
-    Args:
-        batch: The batch.
-        fields: The columns of the batch in the copy.
-        known: The columns that were copied before.
-        names: The columns that the copy has.
-
-    Raises:
-        StreamConfigError: The stream reads a different selection of columns than before.
-        TargetError: Columns have exchanged their names.
-    """
     alter = _AlteredColumns(fields, names)
     evolve_columns(alter, batch, _columns_of(batch, fields), known)
     return alter.changes()

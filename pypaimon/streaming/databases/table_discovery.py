@@ -150,6 +150,7 @@ class TableDiscovery:
                 registry.is_replaced(name)
             opened.close()
             since = registry.rounds if opening.since is None else opening.since
+            # By then two more listings have begun: one now, and one a pause later while a table is missing.
             self._state.schedule_soon(replace(opening, since=since), 1.5 * DISCOVERY_PAUSE)
             self._state.schedule_soon(self._state.discovery)
             return
@@ -194,6 +195,7 @@ class TableDiscovery:
             self._state.registry.opening.discard(name)
             self._state.registry.followed[name] = table
             self._state.schedule_poll(table)
+            # `close` may have run before the table was among those that it closes.
             if self._state.closed:
                 table.close()
 

@@ -72,8 +72,8 @@ class TablePoller:
         return True
 
     def _put_off(self) -> float:
-        """Seconds for which second polls are put off: while many tables wait for their first one, it would be late."""
         with self._state.lock:
+            # While many tables wait for their first poll, second ones would make it late.
             return min(_MOST_PUT_OFF_SECONDS, _OPENING_SECONDS * self._state.first_polls)
 
     def _may_read(self, table: FollowedTable) -> bool:
@@ -122,12 +122,11 @@ class TablePoller:
             )
 
     def _save_start(self, table: FollowedTable, chunk: BatchChunk) -> None:
-        """With the lock held: save the start that was found, because a later search would find another one.
-
-        A full state is not saved: a restart then begins with a newer state.
-        """
+        """With the lock held: save the start that was found."""
         place = self._state.registry.places.get(table.name)
         begin = begin_of(chunk)
+        # A later search would find another start. A full state is not saved, so that a restart begins with a
+        # newer one.
         if place is not None and place.position is None and begin is not None and chunk.plan.kind is not PlanKind.FULL:
             self._state.registry.places[table.name] = TablePosition(table.identity, begin)
 

@@ -249,7 +249,7 @@ class TableRegistry:
 
 
 def _next_up(table: FollowedTable, position: Position | None) -> Position | None:
-    """Where a table continues: the position after what was handed out, or where the first buffered plan begins."""
     if position is not None or not table.chunks:
         return position
+    # Nothing of it was handed out yet, so it continues where the first buffered plan begins.
     return begin_of(table.chunks[0])

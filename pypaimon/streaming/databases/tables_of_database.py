@@ -152,14 +152,12 @@ class TablesOfDatabase:
         return not self.start or (mode is not None and Start(StartMode(mode)).is_latest_state)
 
     def _found(self, name: str, with_latest: bool) -> tuple[ReadableTable, TableSchema | None, Snapshot | None] | None:
-        """A table with its newest schema and latest snapshot, as far as these were read; None if it does not exist.
-
-        In a file system the table is opened here, with a listing and the schema: pypaimon's catalog takes four requests
-        for that, and the builder would ask for the schema again.
-        """
+        """A table with its newest schema and latest snapshot, as far as these were read; None if it does not exist."""
         identifier = Identifier.create(self.database, name)
         try:
             with translating(name):
+                # A table of a file system is opened below, with a listing and its schema: pypaimon's catalog
+                # takes four requests for that, and the builder would ask for the schema again.
                 if not is_filesystem_catalog(self.catalog):
                     table = self.catalog.get_table(f"{self.database}.{name}")
                     self._limit(table)

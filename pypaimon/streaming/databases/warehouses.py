@@ -19,6 +19,7 @@ def warehouse_of(catalog: Any) -> str | None:
     warehouse = getattr(catalog, "warehouse", None)
     if not isinstance(warehouse, str):
         return None
+    # One directory has several spellings: /x, file:/x, file:///x/, or a link to it.
     place = re.sub(r"^file:(//)?(?=/)", "", warehouse).rstrip("/")
     if "://" not in place and os.path.isdir(place):
         place = os.path.realpath(place)

@@ -119,6 +119,7 @@ def index_pieces(
 ) -> Iterator[Piece]:
     """The ends of the blob files whose indexes are surely needed; arguments as of `BlobColumn`."""
     for file in _next_files(_files_of(field, files, schema_of), first_row_id, np.ones(row_count, bool))[0]:
+        # Which spelling exists is known only after a request.
         if not isinstance(file.file_path, SpelledPath):
             length = _tail_length(file)
             yield Piece(str(file.file_path), int(file.file_size) - length, length)
@@ -264,6 +265,7 @@ def references_of(cells: pa.Array) -> References:
             descriptor = _parsed(bytes(first))
             alike = np.zeros(len(rows), bool)
             alike[0] = True
+            # A descriptor of another version may have its numbers elsewhere.
             if descriptor.serialize() == bytes(first):
                 prefix = starts[rows][:, np.newaxis] + np.arange(size - _NUMBERS)
                 alike = (content[prefix] == first[: size - _NUMBERS]).all(axis=1)

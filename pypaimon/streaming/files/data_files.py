@@ -151,6 +151,7 @@ def _physical_batches(source: FormatReader, columns: list[str], batch_size: int)
 def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, position: int) -> pa.Array:
     kind = SYSTEM_TYPES[name]
     array = batch.column(name).cast(kind) if name in batch.schema.names else None
+    # As in Java a null stands for the number that the commit gave the row.
     if array is not None and not array.null_count:
         return array
     if name == ROW_ID:

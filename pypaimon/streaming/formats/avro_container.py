@@ -279,13 +279,11 @@ def stored_types(schema: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _flat(schema: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """The schema with nested records replaced by their fields, and the names of all fields.
-
-    A record is encoded as its fields one after the other, so the same bytes can be read with either schema.
-    """
+    """The schema with nested records replaced by their fields, and the names of all fields."""
     parsed = json.loads(schema)
     if not isinstance(parsed, dict) or not isinstance(parsed.get("fields"), list):
         return schema, ()
+    # A record is encoded as its fields one after the other, so the same bytes can be read with either schema.
     fields = list(_flat_fields(parsed["fields"], ""))
     return json.dumps(parsed | {"fields": fields}).encode(), tuple(field["name"] for field in fields)
 

@@ -112,6 +112,7 @@ _CODEC_NAMES = {
     "none": "null", "null": "null", "zstd": "zstandard", "zstandard": "zstandard",
     "deflate": "deflate", "snappy": "snappy", "bzip2": "bzip2", "xz": "xz",
 }  # fmt: skip
+# Java's name of the record of a row; records within have the names of their fields appended.
 _RECORD = "org.apache.paimon.avro.generated.record"
 _TIME_UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
 

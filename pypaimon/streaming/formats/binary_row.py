@@ -21,6 +21,7 @@ from pypaimon.streaming.paimon.internals import DataField, GenericRow
 
 _ARITY_SIZE = 4
 _HEADER_BITS = 8
+# Up to these precisions Java stores decimals and timestamps as a number in the slot.
 _MAX_COMPACT_DECIMAL = 18
 _MAX_COMPACT_TIMESTAMP = 3
 _NANOS_FROM = 7

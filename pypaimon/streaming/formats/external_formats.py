@@ -59,10 +59,10 @@ def local_copy(stream: Any, owner: object) -> Any:
 
 
 def _remove(copy: Any, origin: Origin) -> None:
-    """Delete a copy. A forked process has the owner too, and leaves the file to its parent."""
     with suppress(OSError):
         # Closing flushes, which fails again if the disk is full.
         copy.close()
+    # A forked process has the owner too, and leaves the file to its parent.
     if origin.is_here:
         with suppress(OSError):
             os.unlink(copy.name)

@@ -110,9 +110,9 @@ class OrcFileReader:
         yield from zip(batches, seconds, strict=bool(self._far))
 
     def _whole_bytes(self, index: int) -> int:
-        """Bytes up to which a stripe is decoded at once. Its stored bytes count, because pieces hold copies of them."""
         assert self._checks is not None
         stripe = self._checks.stripes[index]
+        # The stored bytes count too, because pieces hold copies of them.
         return max(_WHOLE_STRIPE, 4 * (stripe.footer - stripe.offset))
 
     def _file_of(self, as_moments: bool) -> orc.ORCFile:
@@ -213,10 +213,10 @@ class OrcFileReader:
             self.schema = pa.schema([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
 
     def _moves_timestamps(self) -> bool:
-        """Whether timestamps are moved by a zone, judged by the last stripe, whose footer was read with the tail."""
         assert self._checks is not None
         if not self._checks.stripes:
             return False
+        # By the last stripe, whose footer was read with the tail.
         name = self._checks.writer_zone(len(self._checks.stripes) - 1)
         try:
             moved = name is not None and not _zone(name).is_utc

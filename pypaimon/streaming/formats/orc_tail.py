@@ -26,6 +26,7 @@ LONG, TIMESTAMP, TIMESTAMP_INSTANT = 4, 9, 18
 
 DEFAULT_BLOCK_SIZE = 1 << 18
 HEADER_SIZE = 3
+# The header of a block has 23 bits for its length.
 _MOST_BLOCK_SIZE = 1 << 23
 # By ORC's `CompressionKind`; 3 is LZO, which cannot be read here.
 _CODECS: dict[int, Callable[[bytes, int], bytes]] = {

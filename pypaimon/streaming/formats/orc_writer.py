@@ -108,10 +108,7 @@ class OrcFileWriter:
 
 
 def _as_written(field: pa.Field) -> pa.Field:
-    """The field for Arrow's writer: TIME as the integers that Java writes, and nothing NOT NULL.
-
-    ORC has no NOT NULL, and within a null row Arrow's writer needs nulls in all fields.
-    """
+    """The field for Arrow's writer: TIME as the integers that Java writes, and nothing NOT NULL."""
     kind = field.type
     if pa.types.is_time(kind):
         kind = pa.int32()
@@ -121,6 +118,7 @@ def _as_written(field: pa.Field) -> pa.Field:
         kind = pa.map_(_as_written(kind.key_field).type, _as_written(kind.item_field))
     elif pa.types.is_list(kind):
         kind = pa.list_(_as_written(kind.value_field))
+    # Nullable: ORC has no NOT NULL, and within a null row Arrow's writer needs nulls in all fields.
     return pa.field(field.name, kind)
 
 

@@ -23,6 +23,7 @@ Struct: TypeAlias = dict[int, tuple[int, Any]]
 
 _SIZES = {BYTE: 1, DOUBLE: 8, UUID: 16}
 _INTEGERS = (I16, I32, I64)
+# The header of a list has four bits for its size; 15 says that the size follows.
 _LONGEST_SHORT_LIST = 14
 _MOST_SHIFT = 63
 

@@ -264,7 +264,7 @@ class ParquetFileReader:
 
 
 def _size(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch without dictionaries, which belong to many more rows."""
+    # Dictionaries belong to many more rows.
     return sum(each.get_total_buffer_size() for each in batch.columns if not pa.types.is_dictionary(each.type))
 
 

@@ -107,9 +107,9 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def _mostly_distinct(data: pa.Table) -> set[str]:
-    """The columns whose values hardly repeat, judged by a sample: a dictionary would cost time and bytes."""
     step = max(_PIECE_ROWS, data.num_rows // _PIECES)
     sample = pa.concat_tables([data.slice(start, _PIECE_ROWS) for start in range(0, data.num_rows or 1, step)])
+    # If values hardly repeat, a dictionary costs time and bytes.
     return {name for name in data.column_names if _is_mostly_distinct(sample[name])}
 
 

@@ -41,9 +41,9 @@ def parse(data: bytes) -> Records:
 
 
 def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; a value that a file stores once counts in each row."""
     size = 0
     for batch in batches:
+        # A value that the file stores once counts in each row.
         size += batch.nbytes
         if size > _MOST_BYTES:
             raise ValueError(_TOO_MUCH)

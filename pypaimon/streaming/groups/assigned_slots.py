@@ -199,6 +199,7 @@ class AssignedSlots:
                 if each is None or each.since != since or each.released:
                     lost.append(slot)
                 elif each.confirmed < after:
+                    # Less if a part of it was taken back since.
                     each.confirmed = min(after, each.handed_out)
                     self._unsaved = True
         return lost

@@ -151,30 +151,28 @@ class Coordinator:
             self._work, self._work_since = work, self._clock()
 
     def _records_to_read(self, state: GroupState, own: str) -> list[str]:
-        """Members whose records may change the state.
-
-        Owners of revoked slots, which may have released them. All members once a session, while any member joins (it
-        may have the name of an ended one), and while this one waits for the others at a barrier or has no slots.
-        """
+        """Members whose records may change the state."""
         joining = self._joining(state)
         record = self._view.known.get(own)
+        # All once a session, while any member joins (it may have the name of an ended one), and while this
+        # one waits for the others at a barrier or has no slots.
         waits = record is None or record.barrier is not None or not record.held
         if waits or not self._view.final.issuperset(joining) or self._clock() >= self._read_all_at:
             self._read_all_at = self._clock() + self._times.session
             return [*state.members, *joining]
+        # These may have released the slots.
         revoked = {ownership.owner for ownership in state.owned if ownership.moves_to is not None}
         return [member for member in state.members if member in revoked]
 
     # ---- the start, and the pin ----
 
     def _begin(self, state: GroupState) -> Steps[bool]:
-        """Pin the start, and assign slots if it was still there afterwards.
-
-        In this order: expiry may have deleted the start's snapshot before the pin existed, and not after that.
-        """
+        """Pin the start, and assign slots if it was still there afterwards."""
         new = next_state(state, self._view.records, self._view.silent())
         if not (new or state).members:
             return False
+        # In this order: expiry may have deleted the start's snapshot before the pin existed, and not after
+        # that.
         if (yield from self._pin_start(state)) and not self._view.is_stale:
             if (yield CheckStart(state.start)):
                 yield from self._write_state(begun_state(state, self._view.records, self._view.silent()))
@@ -211,8 +209,8 @@ class Coordinator:
     # ---- files ----
 
     def _write_state(self, state: GroupState) -> Steps[None]:
-        """Write a state. Another member may write this generation first; the next listing shows whose it is."""
         if not self._view.is_stale:
+            # Another member may write this generation first. The next listing shows whose it is.
             yield CreateFile(state_file(state.generation), state.to_json())
 
     def _delete_old_files(self, state: GroupState) -> Steps[None]:
@@ -231,18 +229,13 @@ class Coordinator:
         return [generation for generation in self._view.generations[:-_STATES_KEPT] if generation < oldest]
 
     def _old_versions(self, member: str, newest: float) -> list[int]:
-        """Versions to delete of a member that has ended, which has to find its final version if it is still running.
-
-        Those before the final version go once every listing contains that one. The final version goes after a day,
-        when no request that was under way can still create a version.
-
-        Args:
-            newest: When the newest file of the group was written, by the store's clock.
-        """
+        """Versions to delete of a member that has ended. `newest` is when the group's newest file was written."""
         versions = self._view.versions[member]
         last = self._view.modified.get(record_file(member, versions[-1]))
+        # Until every listing contains the final version, which the member has to find if it is still running.
         if last is None or newest - last < self._times.own_version_age:
             return []
+        # After a day no request that was under way can still create a version.
         return versions if newest - last >= self._times.final_record_age else versions[:-1]
 
 

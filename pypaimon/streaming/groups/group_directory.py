@@ -102,6 +102,7 @@ class GroupDirectory:
         for _ in range(_MAX_LOOKS):
             last = max(lifetimes(self._store, self._home), default=0)
             state = self._last_state(f"{self._home}/{last}") if last else None
+            # A group that has not begun may not have written its pin yet.
             pin = None if state is not None and not state.begun else self._read_pin()
             # If the pin is that of a later lifetime, that one began after the listing. Its files exist by now.
             if pin is None or _lifetime_of(pin) <= last:

@@ -310,8 +310,8 @@ class GroupReader(ReadingThread):
         return all(each is not None and each[0] == since and each[1].order() == at for each, since in pairs)
 
     def _discard(self, cursor: SlotCursor, member: Membership) -> None:
-        """Throw away what a cursor has read. A plan of which the caller has only a part will be read again."""
         progress = cursor.progress
+        # A plan of which the caller has only a part will be read again.
         member.assigned.take_back(cursor.slots, progress.before if progress.is_in_plan else progress.position)
         self._remove(cursor)
 

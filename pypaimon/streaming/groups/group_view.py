@@ -259,7 +259,7 @@ class GroupView:
         self.look_at = self.listed_at + (self._times.busy_listing if is_busy else self._times.idle_listing)
 
     def _pace(self, member: str) -> float:
-        """Each member is missed after the session in its own record; after the watcher's until that was read."""
+        # Each is missed after the session that its own record names; after the watcher's until that was read.
         return self._times.session / self._sessions.get(member, self._times.session)
 
     def _knows_last(self, member: str) -> bool:

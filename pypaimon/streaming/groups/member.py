@@ -211,21 +211,16 @@ class GroupMember:
                 )
 
     def _has_replaced_settings(self, state: GroupState) -> Steps[bool]:
-        """Give the group this member's settings, if no other member lives. Returns whether it has them now.
-
-        Settings are fixed while members live. A silent member is waited for, and fenced after its session. The start
-        applies only to a group that has not begun; otherwise slots continue where they are.
-
-        Raises:
-            StreamConfigError: Another member lives, or this one cannot finish the first plan.
-        """
+        """Give the group this member's settings, if no other member lives. Returns whether it has them now."""
         others = [*state.members, *(id for id in self._view.versions if id not in state.members)]
         yield from self._view.read(others)
         self._check_alone(state)
+        # Settings are fixed while members live. A silent one is waited for, and fenced after its session.
         for id in self._view.silent():
             yield from self._coordinator.fence(id, "")
         if any(not record.is_final for id, record in self._view.records.items() if id in others):
             return False
+        # A start applies only to a group that has not begun. In others slots continue where they are.
         start = state.start if state.begun else (yield FindStart())
         if not self._view.is_stale:
             if state.begun and is_in_first_plan(state, self._view.records):
@@ -254,20 +249,16 @@ class GroupMember:
     # ---- heartbeats ----
 
     def _send_heartbeat(self) -> Steps[None]:
-        """Write the next version of the record, with what is confirmed.
-
-        If the answer was lost, the same version is sent again until its fate is known: a version with other content
-        would look like one that another member has written. The lease counts from the first attempt, since the others
-        may have seen that one.
-
-        Raises:
-            FencedError: Another member has written this version.
-        """
+        """Write the next version of the record, with what is confirmed. Raises FencedError if it is taken."""
+        # If an answer was lost, the same version is sent again until its fate is known: one with other
+        # content would look like that of another member. The lease counts from the first attempt, which the
+        # others may have seen.
         record, sent = self._pending or (self._next_record(), self._clock())
         self._pending = record, sent
         if not (yield CreateFile(record_file(record.id, record.version), record.to_json())):
             raise FencedError
         self._pending = None
+        # The others act on these soon: they admit this member, or let it pass the barrier.
         if self._version == 0 or record.barrier not in (None, self._view.known[record.id].barrier):
             self._view.expect_change()
         self._version = record.version
@@ -300,6 +291,7 @@ class GroupMember:
         while len(self._versions) > _OWN_VERSIONS_KEPT and self._versions[0][1] <= written_before:
             self._newest_old = self._versions.popleft()[0]
         old = [version for version in self._view.versions.get(own, ()) if version <= self._newest_old]
+        # Several at a time, because a store may delete them in one request.
         if len(old) >= _MAX_OLD_VERSIONS:
             yield DeleteFiles(tuple(record_file(own, version) for version in old))
 
@@ -343,16 +335,13 @@ class GroupMember:
     # ---- fencing ----
 
     def _handle_fencing(self) -> Steps[None]:
-        """Find out which member has fenced this one, and prepare to join again.
-
-        Raises:
-            ConsumerConflictError: A newer member of the same name did. Two that rejoined in turn would never end.
-        """
+        """Find out which member has fenced this one, and prepare to join again."""
         own, version = self.id, self._version + 1
         if own is not None and self._name:
             name = record_file(own, version)
             (data,) = yield ReadFiles((name,))
             by = parse_file(name, data, MemberRecord.from_json).written_by if data is not None else own
+            # Two that fenced each other and joined again would never end.
             if by != own and name_of(by) == self._name:
                 raise ConsumerConflictError(f"member {self._name!r}: a newer one of this name has taken over")
         self._reset()

@@ -87,7 +87,7 @@ class MemberThread:
         return self._member.ended
 
     def _abandon(self) -> None:
-        """Let the thread end without leaving the group, after the request that it waits for."""
+        # The thread ends after the request that it waits for, without leaving the group.
         self._is_abandoned = True
         self.wake()
 

@@ -227,9 +227,9 @@ def assign(
 
 
 def _quotas(wanted: Sequence[str | None], takers: Sequence[str]) -> dict[str, int]:
-    """How many slots each member gets. The larger quotas go to the members that have most, so that fewer slots move."""
     held = Counter(wanted)
     least, larger = divmod(sum(member is None or member in takers for member in wanted), len(takers))
+    # The larger quotas go to the members that have most, so that fewer slots move.
     order = sorted(takers, key=lambda member: -held[member])
     return {member: least + (place < larger) for place, member in enumerate(order)}
 

@@ -139,7 +139,7 @@ class BitmapIndex(ColumnIndex):
 
 
 def _named(key: Key) -> Key:
-    """A key for dictionaries: NaN equals itself, and -0.0 differs from 0.0."""
+    # As a key of a dict NaN differs from itself, and -0.0 equals 0.0.
     return str(key).encode() if isinstance(key, float) else key
 
 

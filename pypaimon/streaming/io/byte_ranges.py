@@ -28,6 +28,7 @@ GAP = 16
 _LARGEST = 8 << 20
 """The most bytes of one request; a larger range is read by several requests at the same time."""
 
+# With the gaps between them these are fewer buffers than the 1024 that `preadv` takes on Linux.
 _MOST = 512
 """The most ranges of one request."""
 
@@ -209,9 +210,9 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _cut(ranges: Sequence[Range]) -> Iterator[Range]:
-    """Divide large ranges of files in a store, since the throughput of one connection is limited."""
     for each in ranges:
         length = len(each.target)
+        # The throughput of one connection to a store is limited.
         if length <= _LARGEST or is_local(each.path):
             yield each
             continue
@@ -243,7 +244,6 @@ def _joins(run: Sequence[Range], each: Range) -> bool:
 
 
 def _distribute(run: Sequence[Range], data: Any) -> None:
-    """Copy the bytes of a run into its ranges."""
     view, start = memoryview(data).cast("B"), run[0].start
     for each in run:
         part = view[each.start - start : each.end - start]
@@ -253,7 +253,6 @@ def _distribute(run: Sequence[Range], data: Any) -> None:
 
 
 def _scatter(file: int, run: Sequence[Range]) -> None:
-    """Read a run of a local file without an intermediate copy."""
     between = memoryview(bytearray(GAP))
     buffers: list[memoryview] = []
     position = run[0].start
@@ -264,6 +263,7 @@ def _scatter(file: int, run: Sequence[Range]) -> None:
         position = each.end
     offset = run[0].start
     while buffers:
+        # Straight into the caller's memory, without a copy in between.
         count = os.preadv(file, buffers, offset)
         if not count:
             raise _too_short(next(each for each in run if each.end > offset))

@@ -149,8 +149,9 @@ class ExclusiveFiles:
         return made
 
     def _is_renamed_to(self, path: str, data: bytes) -> bool:
-        """A rename does not replace files on HDFS. A failed one also returns False, so the caller reads the file."""
         with written_to_temporary(self._file_io, path, data) as temporary:
+            # On HDFS a rename does not replace a file. A failed one returns False too, so the caller reads
+            # the file.
             is_made = bool(self._file_io.rename(temporary, path))
         if not is_made:
             with suppress(OSError):

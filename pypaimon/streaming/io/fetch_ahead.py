@@ -76,7 +76,7 @@ class _Fetch:
     is_left: bool = False
 
     def give(self) -> Answer:
-        """Hand out the answer, and drop it here: it refers to this object, and the cycle would keep its bytes alive."""
+        # It refers to this object, and the cycle would keep its bytes alive.
         answer, self.answer = self.answer, None
         assert answer is not None
         return answer
@@ -271,8 +271,6 @@ class Lane:
         rank: Lanes of a lower rank are served first.
 
     Attributes:
-        begin: As above.
-        rank: As above.
         begun: Pieces that were requested.
     """
 

@@ -139,7 +139,6 @@ class ObjectClient:
         bucket: The bucket.
 
     Attributes:
-        bucket: As above.
         trusted: Whether its answers have agreed with those of the table's FileIO.
         given_up: Whether they have disagreed.
         conditions: How the store handles conditional writes.
@@ -171,6 +170,8 @@ class ObjectClient:
                 "timeout": limit,
                 "connect_timeout": limit,
             },
+            # `Store` retries. A retry in here could not distinguish its own first attempt from another
+            # writer's object.
             retry_config={"max_retries": 0, "retry_timeout": limit},
             credential_provider=self._credentials,
         )

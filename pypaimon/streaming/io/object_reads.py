@@ -201,16 +201,14 @@ class ObjectReads:
         return True
 
     def _comparing(self, path: str) -> tuple[ObjectClient, str] | None:
-        """The client that serves a path, and its key, if the store heeds conditions.
-
-        A store that does not know conditions may report success and overwrite. So the first conditional write waits for
-        a probe, an object of its own in the same directory.
-        """
+        """The client that serves a path, and its key, if the store heeds conditions."""
         served = self._client(path)
         if served is None or not served[0].trusted:
             return None
         conditions = served[0].conditions
         if conditions.heeded is None:
+            # A store that does not know conditions may report success and overwrite. So the first conditional
+            # write waits for a probe, an object of its own in the same directory.
             with conditions.probing.held:
                 if conditions.heeded is None:
                     self._probe(*served, path)

@@ -161,10 +161,7 @@ class RemoteFile(BinaryFile):
         return []
 
     def _join(self, pieces: Sequence[Piece], wanted: int) -> Any:
-        """Read bytes at the position from pieces, fewer at the end of the file.
-
-        The last piece is kept, since it may contain the next bytes.
-        """
+        """Read bytes at the position from pieces, fewer at the end of the file."""
         found: list[Any] = []
         while wanted and len(found) < len(pieces):
             piece = pieces[len(found)]
@@ -173,6 +170,7 @@ class RemoteFile(BinaryFile):
                 if answer is None:
                     self._load_ahead(max(wanted, _start(piece) + piece.length - self._position))
                 else:
+                    # Kept, because it may contain the next bytes too.
                     self._block = answer()
             skipped = self._position - self._block.start
             data = self._block.data[skipped : skipped + wanted]
@@ -233,6 +231,7 @@ class RemoteFile(BinaryFile):
                 stream.seek(start)
                 data = bytes(stream.read(length))
         self._idle.append(stream)
+        # It was closed while this request was under way, so its stream would stay open otherwise.
         if self.closed:
             self.close()
         return Part(data, size if start is None else start, size)

@@ -168,7 +168,6 @@ class RetriedRequests:
         request: Callable[[str], T],
         answers: list[T | FileNotFoundError | StoreError],
     ) -> list[T | FileNotFoundError]:
-        """Repeat the requests that failed."""
         hung_attempts = self._hung_attempts(paths)
         for attempt in itertools.count(1):
             failed = [index for index, answer in enumerate(answers) if isinstance(answer, StoreError)]
@@ -196,6 +195,7 @@ class RetriedRequests:
         """Attempts for these paths if they hang."""
         had_one = self._hung_ahead.intersection(paths)
         self._hung_ahead.difference_update(had_one)
+        # A prefetch that hung was the first attempt of the request that needs its answer.
         return 1 if _IS_AHEAD.get() else max(1, self.hung_attempts - bool(had_one))
 
     def _round(

@@ -340,6 +340,7 @@ class Store(RetriedRequests):
         left: list[str] = []
         buckets: dict[str, list[str]] = {}
         for path in paths:
+            # By scheme and bucket, because one request deletes objects of one bucket.
             buckets.setdefault("/".join(path.split("/", 3)[:3]) if "://" in path else "", []).append(path)
         batches: dict[str, list[str]] = {}
         for bucket, found in buckets.items():

@@ -21,7 +21,7 @@ _spares: list[Worker] = []
 class Worker(BackgroundThread):
     """A thread that works for one pool at a time.
 
-    A thread leaves its pool as soon as the pool has no call for it, and the next pool that needs a thread uses it: a
+    A thread leaves its pool as soon as no call waits there, and the next pool that needs a thread uses it: a
     database stream has several pools for each table, which would start a thread for almost every request otherwise. A
     thread whose call hangs has not left its pool.
 

@@ -47,6 +47,7 @@ class KeyCodec:
                 if longest > _WIDEST_PADDED_VALUE:
                     self._as_objects = True
                 elif longest > self._widths[position]:
+                    # In powers of two, because each change has earlier batches encoded again.
                     self._widths[position] = max(4, 1 << (longest - 1).bit_length())
         return before != (tuple(self._widths), tuple(self._nullable), self._as_objects)
 
@@ -194,7 +195,7 @@ def _big_endian(column: pa.Array) -> Codes:
 
 
 def _padded(column: pa.Array, width: int) -> Codes:
-    """Values padded with zeros, then their length, which distinguishes values that end with zero bytes."""
+    """Values padded with zeros, then their length."""
     values = pc.fill_null(column.cast(pa.binary()), b"")
     lengths = _primitive(pc.binary_length(values), np.int32)
     if width == 0:
@@ -203,6 +204,7 @@ def _padded(column: pa.Array, width: int) -> Codes:
     text = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
     padded = pc.ascii_rpad(text, width, padding="\0")
     data = _bytes_of(padded, width).reshape(len(column), width)
+    # The length distinguishes values that end with zero bytes.
     return np.concatenate([data, lengths.astype(">u2").view(np.uint8).reshape(-1, 2)], axis=1)
 
 

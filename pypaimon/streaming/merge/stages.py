@@ -160,8 +160,6 @@ def _in_order(chunk: Chunk) -> pa.RecordBatch:
 PIECE_BYTES = 32 << 20
 """Bytes that are sorted at once."""
 
-"""Bytes of sorted pieces that stay in memory. The rest goes to temporary files."""
-
 
 @contextmanager
 def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Iterator[list[Run]]:

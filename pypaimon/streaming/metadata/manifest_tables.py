@@ -125,7 +125,6 @@ class Parser:
             raise ValueError(f"a column of the file has another type than it must have: {error}") from error
 
     def _of_records(self, records: list[dict[str, Any]]) -> pa.Table:
-        """The columns of a few records, made as one struct array: making an Arrow array costs more than its values."""
         columns = [_values(records, path, required) for _, path, _, required in self.columns]
         for values, (name, path, type_, required) in zip(columns, self.columns, strict=True):
             if required and None in values and not pa.types.is_list(type_):
@@ -138,6 +137,7 @@ class Parser:
             elif name in _NEVER_NEGATIVE and min(values) < 0:
                 raise ValueError(f"{path} is negative")
         rows = [dict(zip(self.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        # As one struct array: making an Arrow array costs more than its few values.
         batch = pa.RecordBatch.from_struct_array(pa.array(rows, _struct_of(tuple(self.schema.names))))
         return pa.Table.from_batches([batch], self.schema)
 

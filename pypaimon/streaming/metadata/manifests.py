@@ -182,6 +182,7 @@ class ManifestReader:
         if isinstance(content, pa.Table):
             return content
         table, read = self._store.parse_data(self._path(name), content, lambda data: (parser(data), data))
+        # A small one was kept undecoded when it was fetched, unless it was damaged and read again.
         if len(read) > SMALL_BYTES:
             self._keep(name, table)
         elif read is not content:
@@ -193,6 +194,7 @@ class ManifestReader:
 
     def _cached(self, name: str, schema: pa.Schema) -> pa.Table | bytes | None:
         content = self._cache.get(self._path(name))
+        # It was decoded with fewer columns than are needed now.
         if isinstance(content, pa.Table) and not set(schema.names) <= set(content.schema.names):
             return None
         return content

@@ -22,6 +22,7 @@ from pypaimon.streaming.metadata.file_paths import check_file_name
 
 _LOG = StreamLog(__name__)
 _CACHED_SNAPSHOTS = 4096
+# Java's long has at most 19 digits.
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _HINT = re.compile(rb"[0-9]{1,19}")
 _JSON = "json"
@@ -245,6 +246,7 @@ class SnapshotDirectory:
         for number, path, data in zip(numbers, paths, self._store.read_many(paths), strict=True):
             if data is not None:
                 with suppress(FileNotFoundError):
+                    # It may be deleted while a file that was cut off is read again.
                     found[number] = self.keep(self._store.parse_data(path, data, self._parser(number)), forgotten)
 
     def refreshed_ahead(self, numbers: Sequence[int]) -> list[Snapshot]:

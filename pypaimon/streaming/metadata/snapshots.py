@@ -159,6 +159,7 @@ class SnapshotManager:
             try:
                 return self._store.call("catalog", self._table_path, partial(self._load_latest, loader))
             except NotImplementedError:
+                # This catalog does not know the latest snapshot, so it is not asked again.
                 self._loader = None
         return self._snapshots.latest()
 
@@ -168,6 +169,7 @@ class SnapshotManager:
         except NotImplementedError:
             raise
         except RuntimeError as error:
+            # pypaimon's loader raises a RuntimeError without a cause for every error of its catalog.
             raise catalog_error(error.__context__ or error) from error
         if loaded is None:
             return None

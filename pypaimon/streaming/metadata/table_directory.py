@@ -253,8 +253,8 @@ class TableDirectory:
     def latest_schema_and_snapshot(self) -> tuple[TableSchema, Snapshot | None]:
         """As `latest_schema`, with the latest snapshot, which is read after the listing and before the schema file.
 
-        The snapshot is therefore not later than the table of the schema, and needs no check that the table is still the
-        same one. None: there is no snapshot, or the hint does not lead to it, so that only a listing would find it.
+        The snapshot is therefore not later than the table of the schema: nothing has to check that the table is still
+        the same one. None: there is no snapshot, or the hint does not lead to it, so that only a listing would find it.
         """
         with asked_ahead():
             hinted = self.snapshots.begin_hinted_latest()
@@ -303,6 +303,7 @@ def _parse_schema(schema_id: int, data: bytes) -> TableSchema:
             schema: TableSchema = TableSchema.from_json(data.decode())
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"not a schema: {error}") from error
+    # Its creation time is the identity of the table, unless a catalog gives it a uuid.
     if not schema_id:
         _creation_time(data)
     if schema.id != schema_id:

@@ -43,9 +43,9 @@ _MAINTAIN = BY_MAINTENANCE = LeftOut("run maintain or paimon-stream maintain")
 _MARKS = LeftOut("run maintain or paimon-stream maintain", True)
 _DONE, _COMMIT = LeftOut("run paimon-stream partitions mark-done", True), LeftOut("have Java commit", True)
 _VISIBLE = LeftOut("have Java commit, which waits until the rows are visible", True)
-_BETWEEN = "refused by streams: use [`with_range(...)`](reading.md#between-two-moments), or a batch of Spark"
+_BETWEEN = "refused by streams: use [`with_range(...)`](reading.md#between-two-moments) or a Spark batch"
 _START = "a [start](reading.md#where-a-stream-starts)"
-_OTHER_BRANCH = "refused: a stream follows one branch; that one is not [deleted](maintenance.md#branches)"
+_OTHER_BRANCH = "refused by streams; that branch is not [deleted](maintenance.md#branches)"
 _CHAIN = "[chain tables](java-semantics.md#chain-tables)"
 
 Key = OptionKey
@@ -56,27 +56,27 @@ MERGE_ENGINE = Key("merge-engine", member(MergeEngineKind), MergeEngineKind.DEDU
     "how records with one key are merged")
 CHANGELOG_PRODUCER = Key("changelog-producer", member(ChangelogProducer), ChangelogProducer.NONE, _RWC,
     "who writes changelog files")
-BRANCH = Key("branch", TEXT, None, _RW, "the branch; `db.table$branch_<name>` names it too")
-BUCKET = Key("bucket", whole(), -1, _RWC, "number of buckets; -1: dynamic (with a primary key) or none; -2: postponed")
+BRANCH = Key("branch", TEXT, None, _RW, "the branch, like `db.table$branch_<name>`")
+BUCKET = Key("bucket", whole(), -1, _RWC, "buckets; -1: dynamic (with a primary key) or none; -2: postponed")
 POSTPONE_DEFAULT_BUCKET_NUM = Key("postpone.default-bucket-num", whole(1), None, _C,
     "buckets of a partition whose postponed rows are distributed for the first time")
 POSTPONE_TARGET_ROW_NUM_PER_BUCKET = Key("postpone.target-row-num-per-bucket", whole(1), None, _C,
     "without it: as many buckets as postponed rows divided by this")
 POSTPONE_TARGET_SIZE_PER_BUCKET = Key("postpone.target-size-per-bucket", SIZE, 1024 * _MB, _C,
     "without both: as many buckets as postponed bytes divided by this")
-BUCKET_KEY = Key("bucket-key", TEXT, None, _RW, "columns that decide the bucket of a row")
+BUCKET_KEY = Key("bucket-key", TEXT, None, _RW, "columns that decide a row's bucket")
 BUCKET_FUNCTION_TYPE = Key("bucket-function.type", member(BucketFunctionType), BucketFunctionType.DEFAULT, _RW,
-    "how the bucket key becomes a bucket; `hive` is not written")
-DELETION_VECTORS_ENABLED = Key("deletion-vectors.enabled", BOOLEAN, False, _RWC, "replaced rows are marked in an index")
+    "the hash; `hive` is not written")
+DELETION_VECTORS_ENABLED = Key("deletion-vectors.enabled", BOOLEAN, False, _RWC, "an index marks replaced rows")
 DELETION_VECTORS_BITMAP64 = Key("deletion-vectors.bitmap64", BOOLEAN, False, _C, "deletion vectors of 64 bits")
 DATA_EVOLUTION_ENABLED = Key("data-evolution.enabled", BOOLEAN, False, _RWC,
-    "later commits may write columns of existing rows; not compacted here")
+    "commits may write columns of existing rows; not compacted here")
 ROW_TRACKING_ENABLED = Key("row-tracking.enabled", BOOLEAN, False, _RWC, "rows have ids; not compacted here")
 ROW_TRACKING_PARTITION_GROUP_ON_COMMIT = Key("row-tracking.partition-group-on-commit", BOOLEAN, True, _W,
-    "the row ids of a partition are consecutive in each commit")
+    "a commit numbers the rows of a partition consecutively")
 PK_CLUSTERING_OVERRIDE = Key("pk-clustering-override", BOOLEAN, False, _RC,
-    "files are clustered by other columns than the key; not compacted here")
-CLUSTERING_INCREMENTAL = Key("clustering.incremental", BOOLEAN, False, _C, "files are clustered; not compacted here")
+    "clusters by other columns than the key; not compacted here")
+CLUSTERING_INCREMENTAL = Key("clustering.incremental", BOOLEAN, False, _C, "not compacted here")
 CHAIN_TABLE_ENABLED = Key("chain-table.enabled", BOOLEAN, False, _RWC, _CHAIN)
 CHAIN_TABLE_CHAIN_PARTITION_KEYS = Key("chain-table.chain-partition-keys", TEXT, None, _R, _CHAIN)
 CHAIN_TABLE_STREAMING_MERGE_SNAPSHOT = Key("chain-table.streaming.merge-snapshot", BOOLEAN, False, _R, _CHAIN)
@@ -85,40 +85,40 @@ SCAN_FALLBACK_DELTA_BRANCH = Key("scan.fallback-delta-branch", TEXT, None, _RWM,
 SCAN_FALLBACK_BRANCH = Key("scan.fallback-branch", TEXT, None, _RM, _OTHER_BRANCH)
 SCAN_PRIMARY_BRANCH = Key("scan.primary-branch", TEXT, None, _RM, _OTHER_BRANCH)
 QUERY_AUTH_ENABLED = Key("query-auth.enabled", BOOLEAN, False, _R, "a REST catalog filters rows and masks columns")
-STREAM_SCAN_MODE = Key("stream-scan-mode", TEXT, None, _R, "refused: it is internal to Java's compaction jobs")
+STREAM_SCAN_MODE = Key("stream-scan-mode", TEXT, None, _R, "refused: internal to Java's compaction")
 TIME_ZONE = Key(time_zone.TIME_ZONE, TEXT, None, _RWC,
-    "the [time zone](java-semantics.md#time-zones) of the table; default: that of the process. Java ignores it")
+    "[time zone](java-semantics.md#time-zones); default: the process's. Java ignores it")
 
 # Merging.
 SEQUENCE_FIELD = Key("sequence.field", TEXT, None, _RWC,
-    "columns that decide which of two records is newer")
+    "columns whose greater value is newer")
 SEQUENCE_FIELD_SORT_ORDER = Key("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", _RWC,
-    "whether their greater or smaller value is newer")
+    "`descending`: the smaller value is newer")
 SEQUENCE_SNAPSHOT_ORDERING = Key("sequence.snapshot-ordering", BOOLEAN, False, _RWC,
-    "the record of the later snapshot is newer; not compacted here")
-ROWKIND_FIELD = Key("rowkind.field", TEXT, None, _RW, "the column with the kind of each row")
+    "the later snapshot's record is newer; not compacted here")
+ROWKIND_FIELD = Key("rowkind.field", TEXT, None, _RW, "the column of row kinds")
 IGNORE_DELETE = Key("ignore-delete", BOOLEAN, False, _RWC, "-D and -U records are ignored",
     ("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"))
 IGNORE_UPDATE_BEFORE = Key("ignore-update-before", BOOLEAN, False, _W, "-U records are not written")
-FORCE_LOOKUP = Key("force-lookup", BOOLEAN, False, _RWC, "compaction merges records of level 0 with those above")
+FORCE_LOOKUP = Key("force-lookup", BOOLEAN, False, _RWC, "compaction merges level 0 with the levels above")
 AGGREGATION_REMOVE_RECORD_ON_DELETE = Key("aggregation.remove-record-on-delete", BOOLEAN, False, _RWC,
     "a -D record deletes the row")
 PARTIAL_UPDATE_REMOVE_RECORD_ON_DELETE = Key("partial-update.remove-record-on-delete", BOOLEAN, False, _RWC,
     "a -D record deletes the row")
 PARTIAL_UPDATE_REMOVE_RECORD_ON_SEQUENCE_GROUP = Key("partial-update.remove-record-on-sequence-group",
-    TEXT, None, _RWC, "the sequence groups whose -D records delete the row")
+    TEXT, None, _RWC, "sequence groups whose -D records delete the row")
 FIELDS_DEFAULT_AGGREGATE_FUNCTION = Key("fields.default-aggregate-function", TEXT, None, _RWC,
-    "the function of fields without one of their own")
+    "the function of other fields")
 FIELDS_AGGREGATE_FUNCTION = Key("fields.#.aggregate-function", TEXT, None, _RWC, "the aggregate function of a field")
 FIELDS_IGNORE_RETRACT = Key("fields.#.ignore-retract", BOOLEAN, False, _RWC, "-U and -D do not change the aggregate")
 FIELDS_DISTINCT = Key("fields.#.distinct", BOOLEAN, False, _RWC, "`listagg`, `collect`: each value once")
-FIELDS_LIST_AGG_DELIMITER = Key("fields.#.list-agg-delimiter", TEXT, ",", _RWC, "`listagg`: what separates values")
+FIELDS_LIST_AGG_DELIMITER = Key("fields.#.list-agg-delimiter", TEXT, ",", _RWC, "`listagg`: separator")
 FIELDS_COUNT_LIMIT = Key("fields.#.count-limit", whole(), (1 << 31) - 1, _RWC, "`nested_update`: rows at most")
-FIELDS_NESTED_KEY = Key("fields.#.nested-key", TEXT, None, _RWC, "`nested_update`: the key of the nested rows")
+FIELDS_NESTED_KEY = Key("fields.#.nested-key", TEXT, None, _RWC, "`nested_update`: key of nested rows")
 FIELDS_NESTED_KEY_NULL_STRATEGY = Key("fields.#.nested-key-null-strategy",
-    one_of("merge", "ignore", "error"), "merge", _RWC, "`nested_update`: nested rows whose key is null")
+    one_of("merge", "ignore", "error"), "merge", _RWC, "`nested_update`: rows with a null key")
 FIELDS_NESTED_SEQUENCE_FIELD = Key("fields.#.nested-sequence-field", TEXT, None, _RWC,
-    "`nested_update`: columns that decide which of two nested rows is newer")
+    "`nested_update`: as `sequence.field`")
 FIELDS_SEQUENCE_GROUP = Key("fields.#.sequence-group", TEXT, None, _RWC, "the fields whose updates this one orders")
 FIELDS_TS_FIELD = Key("fields.#.ts-field", TEXT, None, _RWC, "`merge_map_with_keytime`: the time; default: the last")
 
@@ -136,76 +136,76 @@ INCREMENTAL_BETWEEN = Key("incremental-between", TEXT, None, _R, _BETWEEN)
 INCREMENTAL_BETWEEN_TIMESTAMP = Key("incremental-between-timestamp", TEXT, None, _R, _BETWEEN)
 INCREMENTAL_TO_AUTO_TAG = Key("incremental-to-auto-tag", TEXT, None, _R, _BETWEEN)
 INCREMENTAL_BETWEEN_SCAN_MODE = Key("incremental-between-scan-mode", member(BetweenMode), BetweenMode.AUTO, _R,
-    "how Spark's batches read such a range")
+    "how a Spark batch reads such a range")
 INCREMENTAL_BETWEEN_TAG_TO_SNAPSHOT = Key("incremental-between-tag-to-snapshot", BOOLEAN, False, _R,
-    "tags of such a range stand for the ids of their snapshots; ignored by streams")
+    "its tags are read as snapshot ids; ignored by streams")
 TAG_CREATION_PERIOD = Key("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", _RM,
-    "the period of [automatic tags](maintenance.md#tags), by which they are named")
+    "period and name of [automatic tags](maintenance.md#tags)")
 TAG_CREATION_PERIOD_DURATION = Key("tag.creation-period-duration", DURATION, None, _RM,
-    "another period of automatic tags, which are named by minutes")
+    "another period; tags are named by minutes")
 TAG_PERIOD_FORMATTER = Key("tag.period-formatter",
     one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _RM,
-    "how automatic tags are named")
+    "their names")
 SCAN_BOUNDED_WATERMARK = Key("scan.bounded.watermark", whole(), None, _R,
-    "ends the stream before the first snapshot with a greater watermark")
-SCAN_BUCKET = Key("scan.bucket", whole(), None, _R, "only this bucket is read")
+    "the stream ends before a greater watermark")
+SCAN_BUCKET = Key("scan.bucket", whole(), None, _R, "reads only this bucket")
 SCAN_PARTITIONS = Key("scan.partitions", TEXT, None, _R,
-    "only [these partitions](writing.md#name-a-partition) are read, `day=2026-11-21;day=2026-11-22`; `max_pt()` and "
-    "`max_two_pt()` are refused, because they may be others at the next start")
+    "reads [these partitions](writing.md#name-a-partition) only, `day=2026-11-21;day=2026-11-22`; `max_pt()` and "
+    "`max_two_pt()` are refused, because they change")
 SCAN_MAX_SNAPSHOT_COUNT = Key("scan.max-snapshot.count", whole(), None, _R,
     "unconfirmed plans at most")
 SCAN_PLAN_SORT_PARTITION = Key("scan.plan-sort-partition", BOOLEAN, False, _R, "splits are ordered by partition")
 SCAN_IGNORE_CORRUPT_FILES = Key("scan.ignore-corrupt-files", BOOLEAN, False, _R,
-    "unreadable data files are skipped, with a warning")
+    "skips unreadable data files, with a warning")
 SCAN_IGNORE_LOST_FILES = Key("scan.ignore-lost-files", BOOLEAN, False, _R,
-    "lost data files are skipped, with a warning")
+    "skips lost data files, with a warning")
 SCAN_PARALLELISM = Key("scan.parallelism", whole(1), None, _R,
-    "tasks of a read of [Spark](spark.md); default: the processors")
+    "tasks of a [Spark](spark.md) read; default: the processors")
 STREAMING_READ_OVERWRITE = Key("streaming-read-overwrite", BOOLEAN, False, _R,
-    "OVERWRITE snapshots of tables with a primary key are read")
+    "reads OVERWRITE snapshots of primary-key tables")
 STREAMING_READ_APPEND_OVERWRITE = Key("streaming-read-append-overwrite", BOOLEAN, False, _R,
-    "OVERWRITE snapshots of append tables are read")
+    "reads OVERWRITE snapshots of append tables")
 STREAMING_READ_SNAPSHOT_DELAY = Key("streaming.read.snapshot.delay", DURATION, 0, _R,
-    "snapshots wait to reach this age")
+    "age at which snapshots are read")
 CONTINUOUS_DISCOVERY_INTERVAL = Key("continuous.discovery-interval", duration(1), 1000, _R,
     "pause between polls; Java's default is 10 s")
-CONSUMER_ID = Key("consumer-id", TEXT, None, _R, "progress is saved under this name: [consumers](consumers.md)")
+CONSUMER_ID = Key("consumer-id", TEXT, None, _R, "name of the [consumer](consumers.md)")
 CONSUMER_IGNORE_PROGRESS = Key("consumer.ignore-progress", BOOLEAN, False, _R, "saved progress is ignored")
 CONSUMER_EXPIRATION_TIME = Key("consumer.expiration-time", DURATION, None, _RWM,
-    "age after the last save at which a consumer is deleted", left_out=_MAINTAIN)
+    "time after its last save when a consumer is deleted", left_out=_MAINTAIN)
 CONSUMER_CHANGELOG_ONLY = Key("consumer.changelog-only", BOOLEAN, False, _RM,
     "consumers keep changelogs, not snapshots")
 SOURCE_SPLIT_TARGET_SIZE = Key("source.split.target-size", SIZE, 128 * _MB, _R, "size up to which files share a split")
 SOURCE_SPLIT_OPEN_FILE_COST = Key("source.split.open-file-cost", SIZE, 4 * _MB, _RC,
-    "least size that a file counts as when it is packed")
+    "least size that a packed file counts as")
 FILE_INDEX_READ_ENABLED = Key("file-index.read.enabled", BOOLEAN, True, _R,
     "[file indexes](java-semantics.md#file-indexes) may drop files")
 FULL_COMPACTION_DELTA_COMMITS = Key("full-compaction.delta-commits", whole(), None, _R,
-    "commits between two full compactions of a Java writer")
+    "commits between a Java writer's full compactions")
 TABLE_READ_SEQUENCE_NUMBER_ENABLED = Key("table-read.sequence-number.enabled", BOOLEAN, False, _R,
-    "`$audit_log` and `$binlog` have a column of sequence numbers")
+    "`$audit_log` and `$binlog` have sequence numbers")
 
 # Where files are, and their formats.
 PARTITION_DEFAULT_NAME = Key("partition.default-name", TEXT, "__DEFAULT_PARTITION__", _RW,
-    "the name of null in the directories of partitions")
+    "null in partition directories")
 PARTITION_LEGACY_NAME = Key("partition.legacy-name", BOOLEAN, True, _RW,
-    "directories of partitions have Java's older names of dates and times")
-DATA_FILE_PATH_DIRECTORY = Key("data-file.path-directory", TEXT, None, _RW, "directory of data files in the table's")
+    "partition directories have Java's older names of dates and times")
+DATA_FILE_PATH_DIRECTORY = Key("data-file.path-directory", TEXT, None, _RW, "directory of data files below the table's")
 INDEX_FILE_IN_DATA_FILE_DIR = Key("index-file-in-data-file-dir", BOOLEAN, False, _RW,
-    "index files are in the directories of buckets")
+    "index files are in bucket directories")
 DATA_FILE_EXTERNAL_PATHS = Key("data-file.external-paths", TEXT, None, _W, "other directories for new data files")
 DATA_FILE_EXTERNAL_PATHS_STRATEGY = Key("data-file.external-paths.strategy", TEXT, "none", _W,
-    "how one of these directories is chosen")
+    "how one is chosen")
 DATA_FILE_EXTERNAL_PATHS_SPECIFIC_FS = Key("data-file.external-paths.specific-fs", TEXT, None, _W,
-    "the file system whose directories are chosen")
-DATA_FILE_PREFIX = Key("data-file.prefix", TEXT, "data-", _WC, "prefix of the names of data files")
-DATA_FILE_THIN_MODE = Key("data-file.thin-mode", BOOLEAN, False, _RWC, "data files do not repeat the key columns")
-CHANGELOG_FILE_PREFIX = Key("changelog-file.prefix", TEXT, "changelog-", _WC, "prefix of the names of changelog files")
+    "the file system that is chosen")
+DATA_FILE_PREFIX = Key("data-file.prefix", TEXT, "data-", _WC, "prefix of data files")
+DATA_FILE_THIN_MODE = Key("data-file.thin-mode", BOOLEAN, False, _RWC, "data files leave out repeated key columns")
+CHANGELOG_FILE_PREFIX = Key("changelog-file.prefix", TEXT, "changelog-", _WC, "prefix of changelog files")
 CHANGELOG_FILE_FORMAT = Key("changelog-file.format", TEXT, None, _WC, "changelog format; default: `file.format`")
 CHANGELOG_FILE_COMPRESSION = Key("changelog-file.compression", TEXT, None, _WC,
-    "codec of changelog files; default: that of data files")
+    "their codec; default: that of data files")
 CHANGELOG_FILE_STATS_MODE = Key("changelog-file.stats-mode", TEXT, None, _WC,
-    "statistics of changelog files; default: those of data files")
+    "their statistics; default: those of data files")
 FILE_FORMAT = Key("file.format", TEXT, None, _WC, "format of data files; default: `parquet`; `avro` if postponed")
 FILE_FORMAT_PER_LEVEL = Key("file.format.per.level", TEXT, None, _WC, "formats of levels, `0:avro,3:parquet`")
 FILE_COMPRESSION = Key("file.compression", TEXT, "zstd", _WC, "codec of data files")
@@ -214,23 +214,23 @@ FILE_COMPRESSION_ZSTD_LEVEL = Key("file.compression.zstd-level", whole(), 1, _WC
 FILE_SUFFIX_INCLUDE_COMPRESSION = Key("file.suffix.include.compression", BOOLEAN, False, _WC,
     "file names have the codec")
 PARQUET_WRITE_PAGE_INDEX_ENABLED = Key("parquet.write-page-index.enabled", BOOLEAN, True, _WC,
-    "Parquet files have a page index. An option of this library")
+    "Parquet files have a page index (this library's option)")
 ORC_TIMESTAMP_LTZ_LEGACY_TYPE = Key("orc.timestamp-ltz.legacy.type", BOOLEAN, True, _RWC,
     "Java's ORC files [depend on its time zone](java-semantics.md#time-zones)")
 METADATA_STATS_MODE = Key("metadata.stats-mode", TEXT, "truncate(16)", _WC,
     "statistics of columns: `none`, `counts`, `full` or `truncate(n)`")
 METADATA_STATS_MODE_PER_LEVEL = Key("metadata.stats-mode.per.level", TEXT, None, _WC, "statistics of levels, `0:none`")
 METADATA_STATS_KEEP_FIRST_N_COLUMNS = Key("metadata.stats-keep-first-n-columns", whole(), -1, _WC,
-    "only this many columns have statistics; -1: all")
+    "columns with statistics; -1: all")
 METADATA_STATS_DENSE_STORE = Key("metadata.stats-dense-store", BOOLEAN, True, _WC,
-    "columns without statistics are left out")
+    "leaves out columns without statistics")
 FIELDS_MAP_STORAGE_LAYOUT = Key("fields.#.map.storage-layout", TEXT, "", _R,
-    "`shared-shredding`: the files of the map are not given to Spark's own reader")
+    "`shared-shredding`: not for Spark's own reader")
 FIELDS_STATS_MODE = Key("fields.#.stats-mode", TEXT, None, _WC, "statistics of a column")
 FILE_INDEX_IN_MANIFEST_THRESHOLD = Key("file-index.in-manifest-threshold", SIZE, 500, _WC,
-    "up to this size, file indexes are in the manifest")
+    "largest file index in the manifest")
 FILE_INDEX_COLUMNS = Key("file-index.#.columns", TEXT, None, _RWC,
-    "columns with a [file index](java-semantics.md#file-indexes) of this kind")
+    "columns with this [file index](java-semantics.md#file-indexes)")
 FILE_INDEX_BLOOM_FILTER_ITEMS = Key("file-index.bloom-filter.#.items", whole(), 1_000_000, _WC,
     "expected distinct values")
 FILE_INDEX_BLOOM_FILTER_FPP = Key("file-index.bloom-filter.#.fpp", TEXT, "0.1", _WC, "share of false positives")
@@ -240,85 +240,85 @@ FILE_INDEX_BITMAP_INDEX_BLOCK_SIZE = Key("file-index.bitmap.#.index-block-size",
 
 # Blobs.
 BLOB_AS_DESCRIPTOR = Key("blob-as-descriptor", BOOLEAN, False, _RW,
-    "[blobs](reading.md#blobs) are read and given as descriptors of their place")
+    "[blobs](reading.md#blobs) are read and written as descriptors")
 BLOB_DESCRIPTOR_FIELD = Key("blob-descriptor-field", TEXT, None, _RW,
     "columns that hold descriptors", ("blob.stored-descriptor-fields",))
-BLOB_VIEW_FIELD = Key("blob-view-field", TEXT, None, _RW, "columns that hold references to rows of other tables")
+BLOB_VIEW_FIELD = Key("blob-view-field", TEXT, None, _RW, "columns that refer to rows of other tables")
 BLOB_VIEW_RESOLVE_ENABLED = Key("blob-view.resolve.enabled", BOOLEAN, True, _R, "these references are resolved")
 BLOB_TARGET_FILE_SIZE = Key("blob.target-file-size", SIZE, None, _W, "size of blob files; default: `target-file-size`")
-VIDEO_FRAME_FIELD = Key("video-frame-field", TEXT, None, _W, "refused: frames of videos are not written here")
+VIDEO_FRAME_FIELD = Key("video-frame-field", TEXT, None, _W, "refused")
 
 # Writing and committing.
-WRITE_BUFFER_SIZE = Key("write-buffer-size", SIZE, 256 * _MB, _W, "rows in memory before they are written to files")
+WRITE_BUFFER_SIZE = Key("write-buffer-size", SIZE, 256 * _MB, _W, "rows in memory before files are written")
 WRITE_ONLY = Key("write-only", BOOLEAN, False, _WC, "writers do no maintenance")
 WRITE_SEQUENCE_NUMBER_INIT_MODE = Key("write.sequence-number-init-mode", TEXT, None, _WC,
-    "`snapshot`: the greatest sequence number is in the snapshot")
+    "`snapshot`: the snapshot has the greatest sequence number")
 TARGET_FILE_SIZE = Key("target-file-size", SIZE, None, _WC,
-    "a new file ends at this size; default: 128 mb with a primary key, 256 mb without")
-TARGET_FILE_ROW_NUM = Key("target-file-row-num", whole(1), None, _WC, "a new file ends with this many rows")
+    "size of a file; default: 128 mb with a primary key, 256 mb without")
+TARGET_FILE_ROW_NUM = Key("target-file-row-num", whole(1), None, _WC, "rows of a file")
 DYNAMIC_PARTITION_OVERWRITE = Key("dynamic-partition-overwrite", BOOLEAN, True, _W,
-    "an overwrite replaces only the partitions that it writes")
+    "an overwrite replaces the partitions that it writes")
 DYNAMIC_BUCKET_TARGET_ROW_NUM = Key("dynamic-bucket.target-row-num", whole(1, (1 << 63) - 1), 2_000_000, _W,
     "keys of a full bucket")
 DYNAMIC_BUCKET_INITIAL_BUCKETS = Key("dynamic-bucket.initial-buckets", whole(1, _MOST_BUCKETS), 1, _W,
-    "buckets that are filled at the same time")
+    "buckets filled at the same time")
 DYNAMIC_BUCKET_MAX_BUCKETS = Key("dynamic-bucket.max-buckets", whole(1, _MOST_BUCKETS), None, _W,
-    "buckets of a partition at most; -1: no limit")
+    "most buckets of a partition; -1: no limit")
 PARTITION_TIMESTAMP_FORMAT_STRICT = Key("partition.timestamp-format.strict", BOOLEAN, False, _W,
-    "values of new partitions must be a time")
+    "new partitions must be times")
 PARTITION_TIMESTAMP_FORMATTER = Key("partition.timestamp-formatter", TEXT, None, _WM, "Java's pattern of that time")
 PARTITION_TIMESTAMP_PATTERN = Key("partition.timestamp-pattern", TEXT, None, _WM,
-    "how partition columns make that time, `$dt $hour`")
-COMMIT_MAX_RETRIES = Key("commit.max-retries", whole(0), 10, _WC, "attempts after another writer's commit came first")
-COMMIT_MIN_RETRY_WAIT = Key("commit.min-retry-wait", DURATION, 10, _WC, "pause before the first of them")
-COMMIT_MAX_RETRY_WAIT = Key("commit.max-retry-wait", DURATION, 10_000, _WC, "longest pause between them")
-COMMIT_TIMEOUT = Key("commit.timeout", DURATION, None, _WC, "time after which a commit is given up")
-COMMIT_USER_PREFIX = Key("commit.user-prefix", TEXT, None, _WC, "prefix of commit users that the library makes up")
+    "that time from partition columns, `$dt $hour`")
+COMMIT_MAX_RETRIES = Key("commit.max-retries", whole(0), 10, _WC, "retries when another commit came first")
+COMMIT_MIN_RETRY_WAIT = Key("commit.min-retry-wait", DURATION, 10, _WC, "shortest pause before one")
+COMMIT_MAX_RETRY_WAIT = Key("commit.max-retry-wait", DURATION, 10_000, _WC, "longest pause")
+COMMIT_TIMEOUT = Key("commit.timeout", DURATION, None, _WC, "longest time of a commit")
+COMMIT_USER_PREFIX = Key("commit.user-prefix", TEXT, None, _WC, "prefix of generated commit users")
 COMMIT_STRICT_MODE_LAST_SAFE_SNAPSHOT = Key("commit.strict-mode.last-safe-snapshot", whole(), None, _WC,
-    "commits to partitions that others rewrote since are refused")
+    "refuses commits to partitions that others rewrote since")
 MANIFEST_FORMAT = Key("manifest.format", TEXT, "avro", _WC, "format of manifests; only `avro` is written here")
 MANIFEST_COMPRESSION = Key("manifest.compression", TEXT, "zstd", _WC, "codec of manifests")
 MANIFEST_TARGET_FILE_SIZE = Key("manifest.target-file-size", SIZE, 8 * _MB, _WC, "size of a full manifest")
 MANIFEST_MERGE_MIN_COUNT = Key("manifest.merge-min-count", whole(), 30, _WC,
-    "number of small manifests at which they are merged")
+    "small manifests at which they are merged")
 MANIFEST_FULL_COMPACTION_THRESHOLD_SIZE = Key("manifest.full-compaction-threshold-size", SIZE, 16 * _MB, _WC,
-    "size of manifests with deletes at which all are merged")
+    "size of manifests with deletes at which all merge")
 PRECOMMIT_COMPACT = Key("precommit-compact", BOOLEAN, False, _WC,
-    "small changelog files are merged before a commit", ("changelog.precommit-compact",))
+    "merges small changelog files before a commit", ("changelog.precommit-compact",))
 CHANGELOG_PRECOMMIT_COMPACT_BUFFER_SIZE = Key("changelog.precommit-compact.buffer-size", SIZE, 128 * _MB, _WC,
-    "larger changelog files are not merged")
+    "largest that is merged")
 
 # Compacting.
 NUM_SORTED_RUN_COMPACTION_TRIGGER = Key("num-sorted-run.compaction-trigger", whole(1), 5, _RC,
-    "sorted runs at which a bucket is compacted")
+    "sorted runs at which a bucket is due")
 NUM_LEVELS = Key("num-levels", whole(2), None, _RC, "levels; default: `num-sorted-run.compaction-trigger` + 1")
 COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT = Key("compaction.max-size-amplification-percent", whole(0), 200, _C,
-    "percent of the oldest run; if the others exceed it, the whole bucket is compacted")
+    "percent of the oldest run; when the others exceed it, the whole bucket is due")
 COMPACTION_SIZE_RATIO = Key("compaction.size-ratio", whole(0), 1, _C,
-    "percent by which a run may exceed the newer ones and still join them")
+    "percent by which a run may exceed newer ones and join them")
 COMPACTION_OFFPEAK_START_HOUR = Key("compaction.offpeak.start.hour", whole(), -1, _C,
-    "first hour of the day at which more is compacted; -1: none")
-COMPACTION_OFFPEAK_END_HOUR = Key("compaction.offpeak.end.hour", whole(), -1, _C, "the hour before which that ends")
+    "first hour in which more is compacted; -1: none")
+COMPACTION_OFFPEAK_END_HOUR = Key("compaction.offpeak.end.hour", whole(), -1, _C, "the hour after the last one")
 COMPACTION_OFFPEAK_RATIO = Key("compaction.offpeak-ratio", whole(), 0, _C,
     "percent added to `compaction.size-ratio` then")
 COMPACTION_OPTIMIZATION_INTERVAL = Key("compaction.optimization-interval", DURATION, None, _C,
-    "time after which a whole bucket is compacted")
+    "time after which the whole bucket is due")
 COMPACTION_TOTAL_SIZE_THRESHOLD = Key("compaction.total-size-threshold", SIZE, None, _C,
-    "size below which a whole bucket is compacted")
+    "size below which the whole bucket is due")
 COMPACTION_INCREMENTAL_SIZE_THRESHOLD = Key("compaction.incremental-size-threshold", SIZE, None, _C,
-    "size below the top level above which a whole bucket is compacted")
+    "size below the top level above which the whole bucket is due")
 COMPACTION_FORCE_REWRITE_ALL_FILES = Key("compaction.force-rewrite-all-files", BOOLEAN, False, _C,
     "a full compaction rewrites every file")
 COMPACTION_FORCE_UP_LEVEL_0 = Key("compaction.force-up-level-0", BOOLEAN, False, _C, "level 0 is always compacted")
-COMPACTION_MIN_FILE_NUM = Key("compaction.min.file-num", whole(1), 5, _C, "small files at which append tables compact")
+COMPACTION_MIN_FILE_NUM = Key("compaction.min.file-num", whole(1), 5, _C, "small files at which an append table is due")
 COMPACTION_SMALL_FILE_RATIO = Key("compaction.small-file-ratio", NUMBER, 0.7, _WC,
-    "part of the target size below which a file is small")
+    "share of the target size below which a file is small")
 COMPACTION_DELETE_RATIO_THRESHOLD = Key("compaction.delete-ratio-threshold", NUMBER, 0.2, _C,
-    "a file of which a greater part is deleted is rewritten")
+    "share of deleted rows above which a file is rewritten")
 CHANGELOG_PRODUCER_ROW_DEDUPLICATE = Key("changelog-producer.row-deduplicate", BOOLEAN, False, _C,
-    "updates that change nothing are not in the changelog")
+    "the changelog omits updates without a change")
 CHANGELOG_PRODUCER_ROW_DEDUPLICATE_IGNORE_FIELDS = Key("changelog-producer.row-deduplicate-ignore-fields",
-    TEXT, "", _C, "columns whose changes do not count for that")
+    TEXT, "", _C, "columns that do not count for that")
 RECORD_LEVEL_EXPIRE_TIME = Key("record-level.expire-time", DURATION, None, _RC, "compaction drops records of this age")
 RECORD_LEVEL_TIME_FIELD = Key("record-level.time-field", TEXT, None, _C, "the column with the time of a record")
 
@@ -326,57 +326,57 @@ RECORD_LEVEL_TIME_FIELD = Key("record-level.time-field", TEXT, None, _C, "the co
 SNAPSHOT_TIME_RETAINED = Key("snapshot.time-retained", DURATION, 3_600_000, _RWM,
     "age at which a snapshot expires", left_out=_MAINTAIN)
 SNAPSHOT_NUM_RETAINED_MIN = Key("snapshot.num-retained.min", whole(1), 10, _RWM,
-    "the latest snapshots, which are kept at any age", left_out=_MAINTAIN)
+    "snapshots kept at any age", left_out=_MAINTAIN)
 SNAPSHOT_NUM_RETAINED_MAX = Key("snapshot.num-retained.max", whole(1), (1 << 31) - 1, _RWM,
-    "snapshots that are kept at most", left_out=_MAINTAIN)
+    "most snapshots kept", left_out=_MAINTAIN)
 SNAPSHOT_EXPIRE_LIMIT = Key("snapshot.expire.limit", whole(0), 50, _WM,
-    "snapshots that one run of `maintain` expires at most; no limit if it is not set", left_out=_MAINTAIN)
+    "most snapshots that a run of `maintain` expires; no limit unless set", left_out=_MAINTAIN)
 CHANGELOG_TIME_RETAINED = Key("changelog.time-retained", DURATION, None, _RWM,
-    "as that of snapshots, for [changelogs that outlive them](java-semantics.md#long-lived-changelogs)",
+    "as for snapshots, of [changelogs that outlive them](java-semantics.md#long-lived-changelogs)",
     left_out=_MAINTAIN)
 CHANGELOG_NUM_RETAINED_MIN = Key("changelog.num-retained.min", whole(1), None, _RWM,
     "as that of snapshots", left_out=_MAINTAIN)
 CHANGELOG_NUM_RETAINED_MAX = Key("changelog.num-retained.max", whole(1), None, _RWM,
     "as that of snapshots", left_out=_MAINTAIN)
 TAG_TIME_EXPIRE_ENABLED = Key("tag.time-expire-enabled", BOOLEAN, True, _M,
-    "`maintain` deletes tags whose own retention has passed")
+    "`maintain` deletes tags after their own retention")
 TAG_AUTOMATIC_CREATION = Key("tag.automatic-creation",
     one_of("none", "process-time", "watermark", "batch"), "none", _WM,
-    "`maintain` creates a [tag](maintenance.md#tags) for each period of this time; `batch`: of the latest snapshot",
+    "`maintain` creates a [tag](maintenance.md#tags) per period of this time; `batch`: of the latest snapshot",
     left_out=_MAINTAIN)
-TAG_CREATION_DELAY = Key("tag.creation-delay", DURATION, 0, _M, "how long after its period an automatic tag is created")
+TAG_CREATION_DELAY = Key("tag.creation-delay", DURATION, 0, _M, "time from a period's end to its tag")
 TAG_AUTOMATIC_COMPLETION = Key("tag.automatic-completion", BOOLEAN, False, _M,
-    "periods without a snapshot get tags too, of the next ones")
+    "a period without a snapshot gets a tag of the next one")
 TAG_NUM_RETAINED_MAX = Key("tag.num-retained-max", whole(1), None, _M,
-    "automatic tags that are kept at most; `maintain` deletes older ones")
+    "most automatic tags that `maintain` keeps")
 TAG_DEFAULT_TIME_RETAINED = Key("tag.default-time-retained", DURATION, None, _M,
-    "retention of tags that are created without one")
+    "retention of tags created without one")
 TAG_CREATE_SUCCESS_FILE = Key("tag.create-success-file", BOOLEAN, False, _M,
     "each tag has a file `tag/tag-success-file/<name>_SUCCESS`")
 TAG_BATCH_CUSTOMIZED_NAME = Key("tag.batch.customized-name", TEXT, None, _M,
-    "the automatic tag of `batch`; default: `batch-write-<date>`")
+    "the tag of `batch`; default: `batch-write-<date>`")
 SINK_PROCESS_TIME_ZONE = Key("sink.process-time-zone", TEXT, None, _M,
-    "the time zone of automatic tags by process time; default: that of the table")
+    "time zone of tags by process time; default: the table's")
 SINK_WATERMARK_TIME_ZONE = Key("sink.watermark-time-zone", TEXT, "UTC", _M,
-    "the time zone of automatic tags by watermark")
+    "time zone of tags by watermark")
 TAG_CALLBACKS = Key("tag.callbacks", TEXT, None, _W, left_out=LeftOut("have Java create and delete the tags"))
 METASTORE_TAG_TO_PARTITION = Key("metastore.tag-to-partition", TEXT, None, _W, left_out=_COMMIT)
 PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", DURATION, None, _WM,
     "age at which a [partition expires](maintenance.md#partitions)", left_out=_MAINTAIN)
 PARTITION_EXPIRATION_STRATEGY = Key("partition.expiration-strategy", one_of("values-time", "update-time"),
-    "values-time", _M, "whether the age counts from the time in its values, or from its last write")
+    "values-time", _M, "where the age begins: the time in its values, or its last write")
 PARTITION_EXPIRATION_MAX_NUM = Key("partition.expiration-max-num", whole(0), 100, _M,
-    "partitions that one run expires at most")
+    "most partitions that a run expires")
 PARTITION_EXPIRATION_BATCH_SIZE = Key("partition.expiration-batch-size", whole(1), None, _M,
-    "partitions that one commit drops at most")
+    "most partitions that a commit drops")
 PARTITION_IDLE_TIME_TO_DONE = Key("partition.idle-time-to-done", DURATION, None, _WM,
-    "time after its end and its last write at which a [partition is marked](maintenance.md#partitions) as done",
+    "time from its end and last write to its [mark as done](maintenance.md#partitions)",
     left_out=_MARKS)
-PARTITION_TIME_INTERVAL = Key("partition.time-interval", DURATION, None, _M, "time from begin to end of a partition")
+PARTITION_TIME_INTERVAL = Key("partition.time-interval", DURATION, None, _M, "length of a partition")
 PARTITION_MARK_DONE_ACTION = Key("partition.mark-done-action", TEXT, "success-file", _M,
-    "only `success-file` is carried out; others are logged")
+    "others than `success-file` are logged only")
 PARTITION_MARK_DONE_ACTION_MODE = Key("partition.mark-done-action.mode", one_of("process-time", "watermark"),
-    "process-time", _M, "with `watermark` no partition is marked here")
+    "process-time", _M, "`watermark` marks nothing here")
 _LEFT_OUT = {
     _MAINTAIN: ("snapshot.expire.execution-mode",),
     _COMMIT: (
@@ -400,7 +400,7 @@ _IGNORED = {
         "scan.watermark.emit.strategy", "scan.watermark.idle-timeout", "scan.watermark.alignment.group",
         "scan.watermark.alignment.max-drift", "scan.watermark.alignment.update-interval",
     ),
-    "whether Flink plans a batch instead of a stream; here `with_end(...)` ends a stream": ("scan.bounded",),
+    "a batch of Flink; here `with_end(...)` ends a stream": ("scan.bounded",),
     "Flink's MySQL source": ("scan.newly-added-table.enabled",),
     "tags the snapshot of a batch read; use a consumer id": ("scan.plan-auto-tag-for-read.time-retained",),
     "planning of batch reads": ("scan.native-plan.enabled", "scan.manifest.parallelism"),

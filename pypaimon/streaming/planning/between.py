@@ -129,6 +129,7 @@ class RangeScanner:
         last = self._snapshots.earlier_or_equal_time_mills(end) or latest
         if self._mode is not BetweenMode.DIFF:
             return self._changes(earliest.id - 1 if first is None else first.id, last.id, resumes)
+        # Before snapshot 1 the table was empty. The state before a later earliest snapshot has expired.
         if first is None and earliest.id == _BEFORE_ALL + 1:
             return SnapshotRange.of(Span(_BEFORE_ALL, last, is_diff=True))
         return self._diff(earliest if first is None else first, last)
@@ -136,6 +137,7 @@ class RangeScanner:
     def _to_auto_tag(self, name: str) -> SnapshotRange | None:
         before = AutoTags(self._options).before(name, self._directory.tag_names())
         start, end = None if before is None else self._directory.tag(before), self._directory.tag(name)
+        # As in Java, without a tag before it the range is empty.
         if start is None or end is None or start.id == end.id:
             return None
         return self._diff(start, end)
@@ -144,6 +146,8 @@ class RangeScanner:
         """The changes of the snapshots after `start`, up to and with `end`, as each was committed."""
         earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id()
         joined = self._traits.data_evolution and self._mode is BetweenMode.DELTA
+        # A range that is read snapshot by snapshot may have lost those that the stream has read. One plan
+        # needs them all.
         if (joined or not resumes) and (earliest is None or start < earliest - 1):
             raise self._checks.expired(start + 1)
         if latest is None or end > latest:
@@ -161,6 +165,7 @@ class RangeScanner:
                 "Two states of a table with data evolution cannot be compared: its files hold columns of rows. Read "
                 "the range with the mode 'delta' between two snapshots, or compare two reads with 'scan.snapshot-id'."
             )
+        # Keys are in other buckets then, and states are compared bucket by bucket.
         if start.schema_id != end.schema_id and self._buckets(start) != self._buckets(end):
             raise rescaled("of the table", start, end)
         return None if start.id == end.id else SnapshotRange.of(Span(start.id, end, is_diff=True, before=start))

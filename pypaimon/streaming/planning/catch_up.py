@@ -90,6 +90,7 @@ class CatchUpScanner:
         self._bounds = bounds
         self._diff = IncrementalDiffScanner(directory.table, plans)
         traits = plans.traits
+        # Records in the postponed bucket come unmerged, so there is no net change of a key.
         self._net = options.catch_up is CatchUp.NET and traits.primary_key and not traits.postpone
         collapses = options.catch_up is not CatchUp.REPLAY and not traits.primary_key and not traits.data_evolution
         if options.between is not None:
@@ -114,6 +115,7 @@ class CatchUpScanner:
         """
         if state.next_id < state.replay_until:
             return None
+        # The window doubles as long as snapshots exist, so its width shows how far the stream is behind.
         self._far_behind = self._far_behind + 1 if state.window >= _WINDOW_TO_TRY else 0
         if not self._enabled and self._far_behind == _FAR_BEHIND:
             self._log_replay(state.next_id)
@@ -178,7 +180,6 @@ class CatchUpScanner:
         self._log.info("catch_up", text, choice=choice, first=ahead[0].id, last=ahead[-1].id, reason=reason)
 
     def _log_replay(self, next_id: int) -> None:
-        """Log once per stream why a stream that is far behind does not catch up with one plan."""
         if self._replay_logged:
             return
         self._replay_logged = True

@@ -32,6 +32,7 @@ from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPl
 from pypaimon.streaming.planning.splits import OF_BRANCH
 from pypaimon.streaming.planning.units import DeletionFiles, column, whole_buckets
 
+# Java gives up after three.
 _LOOKS = 8
 
 
@@ -145,11 +146,9 @@ class ChainStarts:
         return first, ChainStart(snapshot, base.merged)
 
     def _first(self, snapshot: Snapshot | None, delta: Snapshot | None) -> Snapshot | None:
-        """The snapshot of the delta branch; if that is empty, a snapshot 0 without files; None if both are empty.
-
-        It has no watermark, as in Java, because it stands for both branches.
-        """
+        """The snapshot of the delta branch; if that is empty, a snapshot 0 without files; None if both are empty."""
         if delta is not None:
+            # It stands for both branches, so it has no watermark, as in Java.
             return replace(delta, watermark=None, total_record_count=None)
         if snapshot is None:
             return None
@@ -205,6 +204,7 @@ def _planned(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chai
         changes = plans.state(snapshot)
         deletions.update(plans.deletions(snapshot) or {})
     chains = _Chains.of(whole, changes, plans.partition_fields, starts.chain_keys(plans.schema))
+    # A merged partition holds several versions of a key, so statistics of values may drop none of its files.
     scan: Scan = "delta" if chain.merged else "full"
     parts = []
     for side, entries in ((of_base, whole), (plans, changes)):
@@ -243,11 +243,7 @@ class _Chains:
 
     @staticmethod
     def of(whole: pa.Table, changes: pa.Table, fields: Sequence[DataField], key_count: int) -> _Chains:
-        """Find the chains in the partitions of both branches.
-
-        Args:
-            key_count: How many of the last of them order a chain; those before them identify it.
-        """
+        """The chains of both branches. The last `key_count` partition columns order one, the others identify it."""
         distinct = [table["partition"].combine_chunks().unique() for table in (whole, changes)]
         partitions, bases = pa.concat_arrays(distinct), len(distinct[0])
         columns = decode_columns(partitions, fields)
@@ -298,7 +294,7 @@ def _ranks(columns: Sequence[pa.Array], count: int) -> _Numbers:
 
 
 def _check_same_buckets(entries: pa.Table, snapshot_branch: str, delta_branch: str) -> None:
-    """Check that a key is in the same bucket of all partitions that are merged."""
+    # Partitions are merged bucket by bucket, so a key must be in the same bucket of all of them.
     buckets: dict[bytes, int] = {}
     for partition, count in zip(entries["partition"].to_pylist(), column(entries, "total_buckets"), strict=True):
         if buckets.setdefault(partition, int(count)) != count:

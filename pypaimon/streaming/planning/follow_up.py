@@ -221,6 +221,7 @@ class Bounds:
         A first full plan of such a snapshot is still handed out, as the last plan.
         """
         bound, end = self.options.end_watermark, self.options.end
+        # A snapshot without a watermark ends nothing, as in Java.
         if bound is not None and snapshot.watermark is not None and snapshot.watermark > bound:
             return True
         return end is not None and end.millis is not None and snapshot.time_millis > end.millis
@@ -294,6 +295,7 @@ class StateRestarts:
         """Whether files were added for row ids that existed before."""
         before = self.checks.available(snapshot.id - 1)
         if before is None and snapshot.id > 1:
+            # What rows existed is not known any more, so the safe answer is that some of them have changed.
             return True
         next_id = 0 if before is None else before.next_row_id or 0
         first_ids = plans.entries_added(snapshot)["first_row_id"]

@@ -50,15 +50,12 @@ class _NextWindow:
     origin: Origin = field(default_factory=Origin)
 
     def result(self) -> Window | None:
-        """The window; None if it could not be fetched, so that fetching it again meets the error. Blocks.
-
-        Raises:
-            IOTimeoutError: It hung while it was waited for here. Fetching it again would wait as long once more.
-        """
+        """The window; None: it could not be fetched, and fetching it again meets the error."""
         was_done = self.future.done()
         try:
             return self.pool.result(self.future)
         except IOTimeoutError:
+            # It hung while it was waited for here. Fetching it again would wait as long once more.
             if not was_done:
                 raise
         except (PaimonStreamError, FileNotFoundError, CancelledError):
@@ -113,7 +110,6 @@ class SnapshotPrefetcher:
         return self._prefetched(state, last_id) or self._fetch(state, last_id)
 
     def _prefetched(self, state: Following, last_id: int | None) -> Window | None:
-        """The prefetched window, if it is the one that is needed."""
         following, self._next = self._next, None
         if following is None or not following.origin.is_here:
             return None
@@ -151,6 +147,7 @@ class SnapshotPrefetcher:
             known = self._snapshots.hinted_latest_id()
         state = replace(state, known_latest=known)
         window = max(2, min(state.window, self._widest)) if known is None else self._widest
+        # The first bound is named twice, because `min` of one number is an error.
         stop = min(number + window, *(each + 1 for each in (known, last_id) if each is not None), number + window)
         if stop - number > 1:
             last = self._last(stop - 1)
@@ -182,6 +179,7 @@ class SnapshotPrefetcher:
 
     def _before(self, number: int, last: Snapshot) -> tuple[Snapshot, ...]:
         """The snapshots of the window before its last one, up to the first that is missing."""
+        # A snapshot that only lives on as a changelog is read alone, by `found`.
         if self._checks.with_changelogs and self._snapshots.refreshed(number) is None:
             return ()
         with asked_ahead():

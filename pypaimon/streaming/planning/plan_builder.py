@@ -104,12 +104,7 @@ class PlanBuilder:
         return self._plans[key]
 
     def _reading(self, state: P, snapshot: Snapshot, created_after: int | None = None) -> tuple[SnapshotPlans, P]:
-        """Plans under the schema to read a snapshot with, and the state, which has followed to that schema.
-
-        Raises:
-            SchemaChangedError: The fields that are read have changed and the policy is to fail, or one was dropped.
-            TableChangedError: The first schema was rolled back, and another one has its id.
-        """
+        """Plans under the schema to read a snapshot with, and the state, which has followed to that schema."""
         schema_id = self._schemas.for_snapshot(state.schema_id, snapshot.schema_id)
         if schema_id is not None and schema_id != state.schema_id:
             self._log.schema_followed(self._schemas.of(state.schema_id).id, schema_id, snapshot)
@@ -192,6 +187,7 @@ class PlanBuilder:
                         planned = plans.changelog(snapshot, state.unit)
                 elif files.manifest_list is not None:
                     planned = plans.delta(snapshot, state.unit)
+        # An overwrite leaves the watermark as it is, as in Java.
         watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
         if planned.last is not None:
             after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)
@@ -208,14 +204,12 @@ class PlanBuilder:
         return self._step_to(state, after, last, found.kind, found.planned)
 
     def _full_again(self, state: Following, snapshot: Snapshot) -> Step:
-        """The first part of the full state of a snapshot, in the middle of the stream."""
         self._log.restarted(snapshot)
         # In the same step, because a position in between would not say that the rows before it are void.
         begin = ReadingFull(snapshot, created_after=state.created_after, verified=state.verified, restarted=True)
         return self.full(state.then(begin))
 
     def _entries_added(self, plans: SnapshotPlans, span: Span) -> pa.Table:
-        """Entries of the files that the snapshots of a range added."""
         found = plans.directory.snapshots.get_snapshots_batch(range(span.since + 1, span.last.id + 1))
         # If the last one is the same after the others were read, they are of its history.
         self._checks.check_fingerprint(span.last.id, span.last.fingerprint)
@@ -255,15 +249,7 @@ class PlanBuilder:
     # ---- overwrites ----
 
     def _overwrite(self, plans: SnapshotPlans, state: Following, snapshot: Snapshot) -> PlannedSplits:
-        """Plan an OVERWRITE: what it removed, then what it added; for an append table only what it added.
-
-        Java's rules: docs/java-semantics.md#overwrites.
-
-        Raises:
-            PositionExpiredError: It removed rows, and the snapshot that had them is gone with all that may keep them.
-            TableChangedError: Another snapshot has the id of that one now.
-            FileNotFoundError: A manifest is gone.
-        """
+        """What an OVERWRITE removed, then what it added (docs/java-semantics.md#overwrites)."""
         if not plans.traits.primary_key:
             return plans.delta(snapshot, state.unit)
         before = self._before(state, snapshot)
@@ -274,26 +260,22 @@ class PlanBuilder:
         return planned
 
     def _before(self, state: Following, snapshot: Snapshot) -> Snapshot | None:
-        """The snapshot before: the one that the stream has read, not one that was cached for another purpose.
-
-        If it has expired, a tag may still keep it.
-        """
         if snapshot.id == 1:
             return None
+        # The one that the stream has read counts, not one that was cached for another purpose.
         known = self._checks.available(snapshot.id - 1)
         mark = state.before
         read = mark.fingerprint if mark is not None and mark.snapshot_id == snapshot.id - 1 else None
         if known is None:
+            # It has expired, but a tag may keep it.
             known = self._directory.tagged(snapshot.id - 1)
             return known if known is not None and is_same_history(read, known.fingerprint) else None
         return known if is_same_history(read, known.fingerprint) else self._checks.check_fingerprint(known.id, read)
 
     def _may_be_kept(self, plans: SnapshotPlans) -> bool:
-        """Whether a tag may still keep the files of an expired snapshot before.
-
-        Only deletion vectors are found through that snapshot alone. Without them Java continues without the snapshot,
-        and so does this. If a file is gone nevertheless, its reader raises `PositionExpiredError`.
-        """
+        """Whether a tag may still keep the files of an expired snapshot before."""
+        # Only deletion vectors are found through that snapshot alone. Without them Java continues without it,
+        # and so does this: if a file is gone nevertheless, its reader raises the error.
         return not plans.traits.deletion_vectors and bool(self._directory.tag_names())
 
     # ---- prefetch ----

@@ -218,11 +218,7 @@ class UnitPrefetcher:
                 self._put({(name, scan): each for name, each in zip(lists, window, strict=False)})
 
     def _planned(self, entries: list[pa.Table], of_list: _Numbers, count: int, scan: Scan) -> list[PlannedUnits]:
-        """The units of the first manifest lists, whose manifests are all there.
-
-        Args:
-            of_list: Number of the list that names it.
-        """
+        """The units of the first `count` manifest lists, all of whose manifests are there."""
         group = np.repeat(of_list, [table.num_rows for table in entries])
         table = pa.concat_tables(entries)
         added = (column(table, "kind") == EntryKind.ADD) & (group < count)

@@ -290,15 +290,14 @@ class Planner:
         return Step(state.then(ReadingRange(found.span)) if found.span is not None else self._begun(state, first))
 
     def _full_of_unproven(self, state: ReadingFull) -> Step:
-        """The next part of a full plan of a snapshot that was read before the table's schema.
-
-        The schema gives the identity. The snapshot was read before it, so it is of this table or of one that was here
-        before. The manifests of an earlier table are gone, because no two manifests have the same name. So the
-        identity needs no second request, and a failure only means that the start has to be found in the usual way.
-        """
+        """The next part of a full plan of a snapshot that was read before the table's schema."""
         try:
+            # The schema gives the identity, and the snapshot was read before it: it is of this table or of
+            # one that was here before, whose manifests are gone. No two manifests have the same name, so no
+            # second request is needed.
             return self._builder.full(state)
         except (PaimonStreamError, FileNotFoundError) as error:
+            # Any other failure only means that the start has to be found in the usual way.
             if isinstance(error, PaimonStreamError) and error.retriable:
                 raise
             # The end is dropped too, because it was that snapshot.
@@ -367,7 +366,6 @@ class Planner:
         return self._builder.follow(state, snapshot)
 
     def _missed(self, state: Following) -> Following:
-        """Count a poll that found nothing."""
         self._history.check_missed(state)
         return replace(state, misses=state.misses + 1, verified=True, window=1, at_latest=False)
 

@@ -109,11 +109,8 @@ class SchemaPolicy:
         return followed
 
     def _check_first(self, snapshot_schema_id: int) -> None:
-        """Check the first schema against the store once a snapshot needs it or a later one.
-
-        Until then it can be rolled back without a snapshot, and another schema get its id and its field ids. From then
-        on it exists as long as that snapshot does. Schema 0 exists as long as the table.
-        """
+        # Before a snapshot needs it, a schema can be rolled back, and another one get its id and its field
+        # ids. From then on it exists as long as that snapshot does; schema 0 exists as long as the table.
         if self.first.id == 0 or snapshot_schema_id < self.first.id:
             return
         if self.schema_of(self.first.id).fields != self.first.fields:

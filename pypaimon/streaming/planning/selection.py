@@ -150,7 +150,6 @@ class ShardFilter:
 
 
 def _slots_of(entries: pa.Table, rule: SlotRule) -> npt.NDArray[np.int64]:
-    """The slot of each entry."""
     if rule.by is DividedBy.FILE:
         return np.abs(np.fmod(name_hashes(entries["file_name"]), rule.count))
     buckets = entries["bucket"].to_numpy().astype(np.int64)

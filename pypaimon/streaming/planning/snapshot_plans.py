@@ -117,6 +117,7 @@ class SnapshotPlans:
 
     def delta(self, snapshot: Snapshot, after: ReadUnit | None = None) -> PlannedSplits:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
+        # Follow-ups of a primary-key table are records as they were written: Java never merges them.
         mode = SplitMode.RECORDS if self.traits.primary_key else self._merge_mode()
         return self._added(snapshot, "delta", snapshot.delta_manifest_list, mode, after)
 
@@ -171,6 +172,7 @@ class SnapshotPlans:
         planned, chosen, last = self.next_part(snapshot, "overwrite", after, plan)
         entries = planned.units.chosen(chosen)
         old, new = _of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)
+        # A file on both sides was only moved to another level.
         old, new = without(old, new), without(new, old)
         splits = self.factory.replaced(
             SplitMode.OVERWRITE, old, new, snapshot.id, planned.deletions_before, planned.deletions
@@ -233,6 +235,8 @@ class SnapshotPlans:
             if before is not None and self.traits.primary_key:
                 check_same_buckets(both, before, snapshot)
             units = self.ordered(both, whole_buckets if self.traits.primary_key else each_name)
+            # As in a delta: with a primary key, values drop no file, because the other state may hold another
+            # version of a row.
             kept = self.selection.kept(units.entries, "delta")
             old, new = self.deletions(before), self.deletions(snapshot)
             if mode is SplitMode.DIFF:
@@ -276,9 +280,8 @@ class SnapshotPlans:
         return self._committed(snapshot, lambda entries: filtered(entries, self.selection.of_first_plan(entries)))
 
     def _state_of_places(self, snapshot: Snapshot) -> pa.Table:
-        """As `state`, but only partitions and buckets that may be read, which may be a small part of a large table."""
-
         def kept(entries: pa.Table) -> pa.Table:
+            # What may be read may be a small part of a large table, so other entries are dropped at once.
             return filtered(entries, self.selection.of_first_plan(entries) & self.selection.of_places(entries, "full"))
 
         return self._committed(snapshot, kept)

@@ -26,6 +26,7 @@ from pypaimon.streaming.planning.chain_plans import ChainStarts
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.planner_state import ChainStart, Following, ReadingFull, SnapshotMark
 
+# Java's identifier of commits of batch jobs, which compact fully whatever the number of commits is.
 _BATCH_COMMIT = 2**63 - 1
 _WALK = 16
 
@@ -111,10 +112,8 @@ class StartingScanner:
         return _full(self._snapshots.get(wanted))
 
     def _newest_compacted(self, latest: Snapshot) -> Snapshot | None:
-        """Newest COMPACT snapshot; if the table compacts fully every n commits, the newest full compaction.
-
-        Java's `CompactedStartingScanner` and `FullCompactedStartingScanner`.
-        """
+        # Java's `CompactedStartingScanner`; `FullCompactedStartingScanner` if the table compacts fully every
+        # n commits.
         commits = self._traits.full_compaction_delta_commits
         only_full = self._traits.producer is ChangelogProducer.FULL_COMPACTION or commits is not None
         earliest = self._snapshots.earliest_id() or latest.id

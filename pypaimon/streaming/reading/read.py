@@ -146,7 +146,6 @@ class StreamRead:
     def _records(
         self, split: StreamSplit, layout: ReadLayout, rules: Rules | None, vectors: PlanVectors
     ) -> Iterator[Records]:
-        """The records of a split that the filter and the catalog's rules let through."""
         if rules is not None:
             layout = layout.reading(rules.needed)
         if split.mode is SplitMode.DIFF:

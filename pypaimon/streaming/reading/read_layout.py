@@ -192,10 +192,6 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[O
 
 
 def _check_blobs(fields: Sequence[DataField], predicate: Predicate | None) -> None:
-    """Check that blobs are columns or elements of array and map columns, and that no filter compares them.
-
-    Blobs are fetched last, after the filter.
-    """
     for field in fields:
         known = is_blob(field.type) or is_blob_collection(field.type)
         if holds_blobs(field.type) and not known:
@@ -204,6 +200,7 @@ def _check_blobs(fields: Sequence[DataField], predicate: Predicate | None) -> No
                 advice="Leave such columns out with with_projection(...).",
                 option="with_projection",
             )
+        # Blobs are fetched last, after the filter.
         if known and predicate is not None and filters.compares(predicate, field.name):
             raise StreamConfigError(f"a filter may ask whether blobs are null, and nothing else of {field.name}")
 

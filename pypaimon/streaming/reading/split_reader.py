@@ -104,12 +104,9 @@ class SplitReader:
             yield Records(batch, batch.column(VALUE_KIND))
 
     def _batches(self, files: SplitFiles, columns: Sequence[str], *, upserts: bool) -> Iterator[pa.RecordBatch]:
-        """The rows of one file after the other, without files that their indexes rule out.
-
-        Files of another branch are always read, because their schema ids belong to that branch.
-        """
-
         def rows(file: DataFileMeta, deletions: DeletionFile | None) -> Iterator[pa.RecordBatch]:
+            # Schema ids of another branch's files belong to that branch, so the filter cannot judge such
+            # files.
             if files.branch(file) or self._index_filter.may_match(file, upserts=upserts):
                 directory = self._files.directory_of(files, file)
                 fields, constants = self._layout.fields, files.constants
@@ -119,7 +116,7 @@ class SplitReader:
         return one_ahead(self._openers, runs) if _are_begun_ahead(files.metas) else chain.from_iterable(runs)
 
     def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
-        """Retract the records of bucket -2 one by one, because they are neither sorted nor merged."""
+        # Records of bucket -2 are neither sorted nor merged, so they are retracted one by one.
         for records in self._stored(self._before(split), upserts=True):
             added = records.keep(adding(records.kinds))
             yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
@@ -143,19 +140,15 @@ class SplitReader:
             yield Records(batch, batch.column(VALUE_KIND))
 
     def _added(self, files: SplitFiles) -> Iterator[Records]:
-        """Rows of files that need no merging, all +I as in Java's "raw" files, without the deletes in them.
-
-        The count of deletes in a manifest is not reliable: pypaimon 2.1.0 records none, and a compaction that moves
-        such a file to a higher level keeps the count.
-        """
+        """Rows of files that need no merging, all +I as in Java's "raw" files, without the deletes in them."""
+        # The count of deletes in a manifest is not reliable: pypaimon 2.1.0 records none, and a compaction
+        # that moves such a file to a higher level keeps the count.
         for records in self._stored(files):
             yield Records(records.keep(adding(records.kinds)).batch)
 
     def _is_clustered(self, files: Sequence[DataFileMeta]) -> bool:
-        """Whether files are sorted by other columns than the key, so that they cannot be merged.
-
-        They need no merge either: such tables have deletion vectors, which leave each key once above level 0.
-        """
+        """Whether files are sorted by other columns than the key, so that they cannot be merged."""
+        # They need no merge: such tables have deletion vectors, which leave each key once above level 0.
         return self._clustered and all(file.level for file in files)
 
     def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
@@ -163,6 +156,8 @@ class SplitReader:
             return False
         if len(files) == 1:
             return True
+        # Above level 0, deletion vectors and `first-row` leave each key once on all levels together,
+        # otherwise it is once on each level.
         once = self._traits.deletion_vectors or self._traits.merge_engine.keeps_oldest
         return all(file.level for file in files) and (once or len({file.level for file in files}) == 1)
 
@@ -223,8 +218,8 @@ class SplitReader:
 
 
 def _are_begun_ahead(files: Sequence[DataFileMeta]) -> bool:
-    """Whether to decode files early. Not files of a remote store, which are prefetched anyway."""
     are_large = sum(file.row_count for file in files) > len(files) * _FEW_ROWS
+    # Files of a remote store are prefetched anyway.
     return len(files) > 1 and are_large and all(is_local(str(file.file_path)) for file in files)
 
 

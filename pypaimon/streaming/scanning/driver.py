@@ -374,7 +374,6 @@ class ScanDriver:
         return [each for each in writes if not each.done()]
 
     def _release(self) -> None:
-        """Drop prefetched steps, and no longer keep progress alive."""
         parts = self.parts.known
         if parts is None or not self.handover.is_here:
             return

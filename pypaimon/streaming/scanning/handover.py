@@ -155,7 +155,6 @@ class Iteration(ABC, Generic[T]):
         """Wait for what outlasts `_end`, such as a write of progress."""
 
     def _on_end(self, end: EndOfScan) -> Waits[None]:
-        """The loop has reached its end."""
         self._end()
         yield from ()
 

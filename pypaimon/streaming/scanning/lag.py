@@ -45,7 +45,7 @@ class LagMeter:
     """Measures lag: one listing of the snapshots, and a request for each unread one that is not known yet.
 
     The records of a snapshot for a stream are known only after it was fetched, because totals also count compactions
-    and overwrites. One measurement fetches at most 256 snapshots, the newest first, so a stream that is further behind
+    and overwrites. One measurement fetches at most 256 snapshots, the newest first, so a stream with more unread ones
     knows `rows` after several measurements. For a stream that is more than 2,048 snapshots behind only the next
     snapshot is fetched, and `rows` is unknown. Long-lived changelogs, if the table keeps any, are listed too.
 
@@ -107,14 +107,7 @@ class LagMeter:
         return max(0.0, (self._clock.time_millis() - snapshot.time_millis) / 1000)
 
     def _measured(self, next_id: int | None, full: Snapshot | None, committed: int | None, *, is_cut: bool) -> Lag:
-        """The lag before a snapshot.
-
-        Args:
-            next_id: The snapshot; None before the start is found.
-            full: The snapshot of a full state to read before it.
-            committed: The value of `Lag.committed`.
-            is_cut: Whether the position is inside a snapshot or a range, so that the number of rows left is unknown.
-        """
+        """The lag before snapshot `next_id`, and before the full state if there is one. `is_cut`: rows are unknown."""
         ids = self._snapshots.list_ids()
         changelogs = self._snapshots.list_changelog_ids() if self._with_changelogs else []
         earliest = min((*changelogs[:1], *ids[:1]), default=None)

@@ -89,6 +89,7 @@ def _run(watch: _Watch, reader: weakref.ref[Progress], clock: Clock, pause: floa
         except PaimonStreamError as error:
             if not error.retriable:
                 return
+        # While it waits, the thread must not keep its reader alive.
         del progress
 
 

@@ -162,13 +162,11 @@ class Prefetcher:
                 self._continue()
 
     def _continue(self) -> None:
-        """Begin the next step if there is room and the last one did not end the run."""
         last = self._queue[-1]
         if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
             self._begin_after(last)
 
     def _begin_after(self, entry: PrefetchedStep) -> None:
-        """Begin the step after one that is done."""
         # If its scope is cancelled at this moment, nobody waits for the next step.
         with suppress(CancelledError):
             self._begin(entry.future.result().state, entry.scope, unasked=True, previous=entry.last_split)

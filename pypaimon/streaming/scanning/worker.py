@@ -231,15 +231,13 @@ class Worker:
         return self._nothing(start)
 
     def _joined(self, start: SharedStart, configured: PlannerState, progress: Progress) -> PlannerState:
-        """The state at a start that another reader or another run has found.
-
-        If its snapshot or its table is gone, the start is searched again as long as no reader has saved progress.
-        """
+        """The state at a start that another reader or another run has found."""
         end = self._options.end
         shared_end = start.end if end is not None and end.latest and not progress.is_plain else None
         try:
             state = replace(self._planner.position_resolver.resumed(start.position), end_id=shared_end)
         except (PositionExpiredError, TableChangedError) as error:
+            # Only as long as no reader has saved progress may the start be searched again.
             if progress.has_saved():
                 return replace(self._planner.at(start.position), end_id=shared_end)
             self._planner.log.start_lost(start.position, error)
@@ -250,12 +248,7 @@ class Worker:
     def _begin(
         self, segment: Segment, progress: Progress, state: PlannerState, step: Step, position: Position | None
     ) -> PlannerState | None:
-        """Report where the segment begins: before the plan of this step, if it has one.
-
-        Returns:
-            The state to continue from instead, or None: from here. The group has another start, or the snapshot of the
-            first full plan expired before it was protected and the start has to be found again.
-        """
+        """Report where the segment begins. Returns the state to continue from instead; None: from here."""
         if position is None:
             segment.begun = False
         elif not segment.begun:
@@ -269,6 +262,7 @@ class Worker:
             other = progress.begin(begun, self._now(), found, step.state.end_id, segment.instead_of)
             if other is not None:
                 return self._joined(other, self._planner.initial(), progress)
+            # It expired before it was protected, so the start has to be found again.
             if not self._stands(step.state):
                 if isinstance(state, Starting):
                     # The latest snapshot that was read before the start is the one that is gone.
@@ -278,7 +272,8 @@ class Worker:
         return None
 
     def _stands(self, state: PlannerState) -> bool:
-        """Whether the snapshot of the first full plan still exists. That of a tag need not."""
+        """Whether the snapshot of the first full plan still exists."""
+        # A tag keeps the files of its snapshot, which itself may expire.
         if not isinstance(state, ReadingFull) or self._options.start.tag is not None:
             return True
         return self._planner.checks.stands(state.snapshot)

@@ -156,6 +156,7 @@ def last_changes(batch: AnyBatch, keys: str | Sequence[str]) -> tuple[pa.Table, 
         raise StreamConfigError(f"keys {keys}: the batch has columns {rows.schema.names}")
     check_keys(batch, keys)
     rows = comparable_keys(rows, keys)
+    # One key column without repeats is enough: no key comes twice.
     if any(_differ(rows[key]) for key in keys):
         last = None
     else:

@@ -17,6 +17,7 @@ from pypaimon.streaming.targets.changes import RESERVED, AnyBatch
 from pypaimon.streaming.targets.target_state import BEGIN_AGAIN, Column, SavedState
 
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+# Java's length of STRING and BYTES.
 _UNLIMITED = 2**31 - 1
 _DEFAULT_PRECISION = 6
 _VARYING = {"CHAR": "VARCHAR", "VARCHAR": "VARCHAR", "BINARY": "VARBINARY", "VARBINARY": "VARBINARY"}
@@ -141,9 +142,9 @@ def _is_same(old: Column, new: Column, is_exact: Callable[[str, str], bool]) -> 
 
 
 def _rename(alter: Alter, names: dict[str, str]) -> None:
-    """Rename columns, which may swap their names."""
     changed = [(old, new) for old, new in names.items() if old != new]
     for number, (old, _) in enumerate(changed):
+        # Columns may swap their names, so all of them get a free name first.
         alter.rename(old, f"{RESERVED}renamed_{number}")
     for number, (_, new) in enumerate(changed):
         alter.rename(f"{RESERVED}renamed_{number}", new)

@@ -101,5 +101,5 @@ def _key(row: dict[str, Any], keys: str | Sequence[str]) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """A value that a dict finds again: a dict finds a NaN only as the same object."""
+    # A dict finds a NaN only as the same object.
     return nan if isinstance(value, float) and isnan(value) else value

@@ -340,7 +340,7 @@ class PaimonRows(TransactionalTable):
         return self._writer
 
     def _check_columns(self, batch: AnyBatch) -> None:
-        """Columns are matched by name, so a new column must not continue a dropped one of the same name."""
+        # Columns are matched by name, so a new column must not continue a dropped one of the same name.
         wanted = SavedState.of(batch, [(name, "") for name in batch.rows.schema.names], None)
         if self._state is not None and not (batch.begins_state or self._follows_columns):
             known = SavedState.from_json(self._state)

@@ -126,6 +126,7 @@ class PlanTransactions:
     def load_position(self) -> Position | None:
         """Where to continue; None: the table holds nothing yet, or is gone."""
         saved = self._table.saved()
+        # In a transaction, what was saved before it is what `flush` compares.
         if not self._open:
             self._saved = saved
         return _position(saved)

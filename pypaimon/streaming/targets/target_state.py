@@ -80,6 +80,7 @@ class SavedState:
         """Read the text of `to_json`, of this or an older release."""
         try:
             value = json.loads(text)
+            # Older releases saved no types.
             types = value.get("types") or [{}] * len(value["columns"])
             columns = tuple(Column(*[*each, of]) for each, of in zip(value["columns"], types, strict=True))
             scope, keys = value.get("scope"), value.get("keys")

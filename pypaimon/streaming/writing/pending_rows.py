@@ -266,6 +266,7 @@ class PendingRows:
     def note_committed(self, snapshot: int, *, replaced: bool) -> None:
         if replaced:
             self._forget_state()
+        # Another writer has committed in between.
         elif snapshot != self._base + 1:
             self._state = None
         if self._assigner is not None:
@@ -320,10 +321,9 @@ class PendingRows:
         return self._state
 
     def _others_have_committed(self, directory: TableDirectory, last: LastCommit | None) -> bool:
-        """Whether there is a snapshot after `_base`. One request if `_base` is a commit of this writer.
-
-        The consumer of the writer keeps the snapshots from its own commit on, so the next one cannot have expired.
-        """
+        """Whether there is a snapshot after `_base`. One request if `_base` is a commit of this writer."""
+        # The writer's consumer keeps the snapshots from its own commit on, so the next one cannot have
+        # expired.
         if last is not None and last.snapshot == self._base:
             return directory.snapshots.refreshed(self._base + 1) is not None
         latest = _latest_snapshot(directory)

@@ -154,11 +154,8 @@ class RecordWriter:
         self.close()
 
     def _check_room(self, more: int) -> None:
-        """Check that all rows of the commit fit into memory.
-
-        If snapshots decide which record is the newer one, two records of a key in one commit must be merged before they
-        are written, because neither would be the newer one.
-        """
+        # Snapshots decide which record is the newer one, so two records of a key in one commit must be merged
+        # before they are written: neither would be the newer one.
         bound = min(self._bound, MOST_FLUSH_BYTES)
         if self.buffered_bytes + more > bound:
             raise UnsupportedTableError(
@@ -204,6 +201,7 @@ class RecordWriter:
     def _made(self, files: BucketFiles) -> _Bucket:
         table = self._table
         mode, keys = table.bucket_mode, table.key_names
+        # As in Java each writer numbers from 0 here: files without buckets have no order.
         if mode == BucketMode.BUCKET_UNAWARE:
             tracked = option_keys.ROW_TRACKING_ENABLED.of(table.options)
             return AppendBucket(files, 0, tracked=tracked, blobs=self._blobs)
@@ -238,5 +236,5 @@ class RecordWriter:
 
 
 def _distinct(value: Any) -> Any:
-    """A value of a partition as a key of a dict: NaN is not equal to itself, and 0.0 equals -0.0."""
+    # As a key of a dict NaN is not equal to itself, and 0.0 equals -0.0.
     return repr(value) if isinstance(value, float) else value

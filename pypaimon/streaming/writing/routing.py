@@ -24,6 +24,7 @@ from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
 _Words = npt.NDArray[np.uint32]
 _Longs = npt.NDArray[np.int64]
 
+# That of Java's `MurmurHashUtils`.
 _SEED = 42
 
 
@@ -168,7 +169,7 @@ class _Partitions:
 
 
 def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A copy: memory of numpy or pandas may change later, and that of a slice may be much larger than the slice."""
+    # Memory of numpy or pandas may change later, and that of a slice may be much larger than the slice.
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 

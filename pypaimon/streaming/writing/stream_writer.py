@@ -287,7 +287,6 @@ class StreamWriter(_Writer):
 
     @property
     def _is_free(self) -> bool:
-        """Whether a call would be accepted."""
         return self._opened.is_open and (self._running is None or self._running.done())
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:

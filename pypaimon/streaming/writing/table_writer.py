@@ -188,8 +188,8 @@ class TableWriter:
             self.maintenance.close(finish=is_done)
 
     def _forget(self) -> None:
-        """Delete the ledger, which keeps snapshots from expiring. A failure does not affect what was committed."""
         try:
+            # The ledger keeps snapshots from expiring. A failure does not affect what was committed.
             CommitLedger(self._directory, self.user).forget()
         except PaimonStreamError as error:
             text = "consumer %(user)s of %(table)s could not be deleted, and keeps snapshots: %(error)s"
@@ -272,6 +272,7 @@ class TableWriter:
         self, identifier: int, properties: Mapping[str, str], watermark: int | None, *, named: bool, keep_empty: bool
     ) -> CommitReport:
         messages = self._pending.messages()
+        # As in Java a snapshot names the latest schema, whichever its files were written with.
         schema_id = self._directory.latest_schema().id
         overwrite, table = self._pending.overwrite, self._pending.table_to_write
         key_indexes, buckets_of = self._pending.key_indexes, self._pending.buckets_of

@@ -90,6 +90,7 @@ def check_writable(table: PaimonTable, overwrite: bool, *, by_tasks: bool = Fals
     # Raises if the options of the indexes cannot be used.
     FileIndex(IndexOptions.of(table.options, table.fields).written, arrow_schema(table.fields))
     try:
+        # Writes nothing: making one checks the format, the types and the merge engine.
         RecordWriter(table, "check", overwrite)
     except (NotImplementedError, ValueError) as error:
         raise UnsupportedTableError(f"{name} cannot be written: {error}") from error

@@ -104,7 +104,7 @@ def test_the_rows_stay_and_streams_see_nothing(tmp_path: Path, kind: str, bucket
     assert buckets_of(table) == {p: set(range(buckets)) for p in (0, 1)}
     assert sorted(map(str, rows(table, "earliest"))) == sorted(map(str, changes))
     assert rescale(table, buckets).compacted == ()
-    # The next compaction tells nothing again, and the table goes on.
+    # The next compaction reports nothing again, and the table goes on.
     compact(table, full=True)
     assert sorted(map(str, rows(table, "earliest"))) == sorted(map(str, changes))
     write(table, 7, range(35, 45))

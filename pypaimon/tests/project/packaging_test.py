@@ -202,7 +202,7 @@ def test_type_checkers_know_what_a_program_imports(environment: Environment) -> 
 def test_the_first_pages_pass_pyright_in_its_strict_mode(environment: Environment, tmp_path: Path) -> None:
     """With types of pyarrow, which has none itself; a method that is misspelt, or a wrong type, is found."""
     environment.install("--no-deps", "duckdb>=1", "pyarrow-stubs")
-    first, *others = python_blocks(ROOT / "docs" / "quick-start.md")
+    _, first, *others = python_blocks(ROOT / "docs" / "index.md")
     programs = dict(enumerate([*python_blocks(ROOT / "README.md"), first, "".join(others)]))
     written = {f"page_{number}.py": code for number, code in programs.items()}
     mistakes = {"with_projection(": "with_projections(", "with_end(latest=True)": 'with_end(latest="yes")'}

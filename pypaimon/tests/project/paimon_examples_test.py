@@ -1,6 +1,6 @@
 """The examples of streaming reads in Paimon's own documentation of PyPaimon, run with both libraries.
 
-"Streaming Reads and Consumers" there. What pypaimon answers rightly, ours answers too. docs/migration.md tells the
+"Streaming Reads and Consumers" there. What pypaimon answers rightly, ours answers too. docs/comparison.md has the
 rest: buckets of the first plan (those examples run from the first snapshot on), row kinds, rows that fail a filter.
 """
 

@@ -68,7 +68,7 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 ROWS = 40
 UNFILTERED = ("DECIMAL(10, 2)",) if pa.__version__.startswith("16.") else ()
-"""Types on which Java's filters fail, as docs/migration.md says of the oldest pyarrow."""
+"""Types on which Java's filters fail, as docs/reference.md says of the oldest pyarrow."""
 OPERATORS = ("=", "<", "<=", ">", ">=")
 FILTERS = 10 if SOAK else 1
 """How many filters are tried on each column."""

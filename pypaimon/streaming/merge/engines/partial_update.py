@@ -163,11 +163,7 @@ def _newest(groups: Groups, ages: Ints, counted: Mask) -> Mask:
 
 
 def _removals(groups: Groups, removing: list[bool], ages: list[Ints], newest: list[Mask]) -> Mask:
-    """Which records remove the row. A removal sets the sequence of every group to its own, so `newest` is corrected.
-
-    A removed row does not need aggregates that can retract. Java fails on an aggregate that cannot retract in a group
-    before the removing one, and so does its writer, so such tables do not exist.
-    """
+    """Which records remove the row. A removal sets the sequence of every group, so `newest` is corrected."""
     removed = np.zeros(len(groups.rows), dtype=np.bool_)
     deletes = groups.kinds == DELETE
     candidates = np.zeros(len(groups.rows), dtype=np.bool_)
@@ -182,6 +178,8 @@ def _removals(groups: Groups, removing: list[bool], ages: list[Ints], newest: li
             here = [int(age[position]) for age in ages]
             takes = [now > 0 and now >= before for now, before in zip(here, held, strict=True)]
             if deletes[position] and any(took and removes for took, removes in zip(takes, removing, strict=True)):
+                # Its aggregates need not retract. Java fails on one that cannot in a group before the
+                # removing one, and so does its writer: such tables do not exist.
                 removed[position] = True
                 held = here
             else:

@@ -263,14 +263,11 @@ class _Container:
 
 
 def _united(first: _Container, second: _Container) -> _Container:
-    """The union of two containers.
-
-    If one is bits, the union is bits. If one is runs, it is the smallest of all kinds. Otherwise it is values, if they
-    are few, or bits. At the end it becomes runs if these are smaller.
-    """
+    """The union of two containers, of the kind that Java's `Roaring64Bitmap` gives it."""
     present = first.present() | second.present()
     count, kinds = int(np.count_nonzero(present)), {first.kind, second.kind}
     kind = _Kind.VALUES if count <= _MOST_VALUES else _Kind.BITS
+    # Bits stay bits. With runs it is the smallest of all kinds, otherwise values if they are few.
     if _Kind.BITS in kinds:
         kind = _Kind.BITS
     elif _Kind.RUNS in kinds and _size_of_runs(present) <= min(_VALUES // 8, 2 * count + 2):

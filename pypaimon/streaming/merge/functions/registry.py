@@ -57,6 +57,7 @@ def _bitmaps(accumulated: bytes, value: bytes) -> bytes:
     from pyroaring import BitMap
 
     united = BitMap.deserialize(accumulated) | BitMap.deserialize(value)
+    # As Java does before it serialises a bitmap, so that the bytes are the same.
     united.run_optimize()
     return bytes(united.serialize())
 

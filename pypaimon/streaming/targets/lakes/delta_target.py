@@ -213,11 +213,9 @@ class DeltaRows(LakeTable["DeltaTable"]):
         return table is None or table.transaction_version(_APPLICATION) != number
 
     def _old_position_files(self) -> list[str]:
-        """Position files of the last commit and of commits that failed.
-
-        No commit names one of them after the next commit: a program that wrote one has read an older version, and is
-        refused.
-        """
+        """Position files of the last commit and of commits that failed."""
+        # After the next commit no commit names one of them: a program that wrote one has read an older
+        # version, and is refused.
         if self._old_files is None:
             found = self._files().get_file_info(FileSelector(_FOLDER, allow_not_found=True))
             self._old_files = [each.path for each in found]
@@ -245,7 +243,7 @@ class DeltaRows(LakeTable["DeltaTable"]):
 
 
 def _refuse_dropped_columns(plan: PlanStaging, table: DeltaTable) -> None:
-    """deltalake drops values without a column silently."""
+    # deltalake drops values without a column silently.
     there = {field.name for field in table.schema().fields}
     before = () if plan.columns_before is None else plan.columns_before.columns
     lacking = [column.name for column in before if column.name not in there]
@@ -257,10 +255,10 @@ def _refuse_dropped_columns(plan: PlanStaging, table: DeltaTable) -> None:
 
 
 def _fitted_for(plan: PlanStaging, table: DeltaTable) -> DeltaTable:
-    """Add the table feature of timestamps without time zone: deltalake adds such a column also without it."""
     from deltalake import TableFeatures
 
     wants = any(has_times_without_zone(field.type) for field in plan.schema)
+    # deltalake adds a column of timestamps without time zone also without the table feature for them.
     if wants and "timestampNtz" not in (table.protocol().writer_features or ()):
         table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
     return table
@@ -290,6 +288,7 @@ def _history(table: DeltaTable) -> Iterator[dict[str, Any]]:
         yield from entries[seen:]
         if len(entries) < limit:
             return
+        # `history` has a limit and no offset: more of it is read from the newest commit again.
         seen, limit = limit, limit * 16
 
 

@@ -127,6 +127,7 @@ class IcebergRows(LakeTable["Table"]):
                     transaction.delete(gone, noted)
             rows = plan.rows.rows()
             # Also without rows: only a new snapshot makes the catalog check for concurrent commits.
+            # pyiceberg appends a reader to unpartitioned tables only.
             transaction.append(rows if table.spec().is_unpartitioned() else rows.read_all(), noted)
             transaction.commit_transaction()
         self._end()

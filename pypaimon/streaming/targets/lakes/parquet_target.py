@@ -136,6 +136,7 @@ class _ParquetFiles(TransactionalTable):
         with self._translated():
             os.link(self._path, self._file(self._number))
             self._path.unlink()
+            # The new name is on disk before the earlier files go: a crash of the machine must not lose both.
             _to_disk(self._directory)
             self._remove_before(self._first)
 
@@ -178,7 +179,6 @@ class _ParquetFiles(TransactionalTable):
 
 
 def _to_disk(path: Path) -> None:
-    """Flush a file to disk, so that it survives a crash of the machine."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

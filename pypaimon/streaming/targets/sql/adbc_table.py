@@ -188,8 +188,9 @@ class AdbcTable(TransactionalTable):
                 self._execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def _claim(self) -> None:
-        """Write the row of positions first, so that a program that begins at the same time waits and then conflicts."""
         if self._found() is None:
+            # The row is written first, so that a program that begins at the same time waits and then
+            # conflicts.
             query = f"INSERT INTO {self._positions} (name, position) VALUES ({self._dialect.parameters[0]}, '')"
             self._execute(f"{query} ON CONFLICT (name) DO NOTHING", self._name)
         found = self._found(self._dialect.locking)
@@ -292,6 +293,7 @@ class AdbcTable(TransactionalTable):
         with self._connection.cursor() as cursor:
             cursor.adbc_ingest(name, rows, mode="create", temporary=True)
         yield
+        # Not after an error, which ends the transaction: rolling it back drops the table.
         self._execute(f"DROP TABLE {name}")
 
     def _execute(self, query: str, *given: str | None) -> list[tuple[Any, ...]]:
@@ -345,7 +347,7 @@ class _AdbcAlter:
 
 
 def _index_name(table: str) -> str:
-    """The name of the index of a table. Postgres cuts names after 63 bytes, and would take two for one."""
+    # Postgres cuts names after 63 bytes, and would take two for one.
     name = f"{RESERVED}{table}_keys"
     if len(name.encode()) <= LONGEST_NAME:
         return name

@@ -191,9 +191,9 @@ class DuckDBTable(TransactionalTable):
             self._connection.execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def _claim(self) -> None:
-        """Write the row of positions first, so that of two programs that begin at the same time one has a conflict."""
         with self._conflicts():
             self._connection.execute(
+                # Written first, so that of two programs that begin at the same time one has a conflict.
                 f"INSERT INTO {self._positions} (name, position) SELECT ?, '' "
                 f"WHERE NOT EXISTS (SELECT 1 FROM {self._positions} WHERE lower(name) = lower(?))",
                 [self._name, self._name],
@@ -229,10 +229,10 @@ class DuckDBTable(TransactionalTable):
 
     @contextmanager
     def _conflicts(self) -> Iterator[None]:
-        """Raise conflicts as such: DuckDB has one error class for them and for a full disk."""
         try:
             yield
         except duckdb.TransactionException as error:
+            # DuckDB has one error class for conflicts and for a full disk.
             if re.search("conflict|constraint violation", str(error)):
                 raise commit_conflict(self.where, error) from error
             raise
@@ -270,6 +270,7 @@ class DuckDBTable(TransactionalTable):
             gone = _GONE
             self._connection.register(gone, pa.concat_tables(keys))
         names = ", ".join(map(quoted, self.keys))
+        # IN does not find nulls.
         if any(column.null_count for each in keys for column in each.columns):
             same = " AND ".join(
                 f"{self._table}.{key} IS NOT DISTINCT FROM gone.{key}" for key in map(quoted, self.keys)

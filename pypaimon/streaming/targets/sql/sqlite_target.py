@@ -111,7 +111,7 @@ class _SQLite:
         return {str(row[1]) for row in execute(f"PRAGMA {schema + '.' if schema else ''}table_info({name})")}
 
     def change_type(self, execute: Execute, table: str, column: Column) -> None:
-        """Copies to another column, because SQLite cannot change a type."""
+        # SQLite cannot change a type, so the values move to another column.
         old, new = quoted(column.name), quoted(f"_paimon_{column.name}")
         execute(f"ALTER TABLE {table} ADD COLUMN {new} {column.type}")
         execute(f"UPDATE {table} SET {new} = CAST({old} AS {column.type})")
@@ -119,7 +119,7 @@ class _SQLite:
         execute(f"ALTER TABLE {table} RENAME COLUMN {new} TO {old}")
 
     def index(self, name: str, table: str, keys: Sequence[str]) -> str:
-        """SQLite takes the database before the name of the index, not of the table."""
+        # SQLite takes the database before the name of the index, not of the table.
         database, dot, alone = table.rpartition(".")
         return f"CREATE INDEX IF NOT EXISTS {database}{dot}{name} ON {alone} ({', '.join(keys)})"
 
@@ -133,5 +133,5 @@ class _SQLite:
 
 
 def _same(name: str, other: str) -> bool:
-    """Whether SQLite takes two names for one: it ignores the case of ASCII letters."""
+    # SQLite takes two names for one if they differ in the case of ASCII letters only.
     return name.encode().lower() == other.encode().lower()

@@ -90,6 +90,7 @@ class KeyedBucket:
         changelog: Whether every record is also written to changelog files (producer `input`).
     """
 
+    # Every flush ends its files, so none stays open.
     open_files = 0
 
     def __init__(

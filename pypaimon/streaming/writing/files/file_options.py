@@ -144,12 +144,9 @@ def _kind(table: PaimonTable, format_: str, compression: str, prefix: str, stats
 
 
 def _writer_prefix(prefix: str, user: str) -> str:
-    """Prefix of file names in a postponed bucket.
-
-    Java's compaction of such buckets parses the number after the first `-s-` as that of the writer, and keeps the order
-    of files of one writer only. All files of a commit user have the same number, so that later ones are newer, even
-    after a restart.
-    """
+    # Java's compaction of such a bucket parses the number after the first `-s-` as that of the writer, and
+    # keeps the order of one writer's files only. A commit user has one number, so later files stay newer even
+    # after a restart.
     return f"{prefix}-u-{user.replace('-s-', '-')}-s-{zlib.crc32(user.encode()) & 0x7FFFFFFF}-w-"
 
 

@@ -68,6 +68,7 @@ def merged_changelogs(table: PaimonTable, messages: Sequence[CommitMessage]) -> 
     except BaseException:
         merging.undo()
         raise
+    # Nothing but these messages knows the parts. From here on only the merged names are valid.
     merging.delete_parts()
     files: list[dict[str, Any]] = [
         {field: merging.renamed(getattr(each, field)) for field in _FIELDS} for each in messages

@@ -116,6 +116,8 @@ class KeyedFacts:
         bounds = pc.min_max(data[SEQUENCE_NUMBER])
         self._sequence += [bounds["min"].as_py(), bounds["max"].as_py()]
         self.deletes += int(pc.sum(pc.is_in(data[VALUE_KIND], _RETRACTS)).as_py() or 0)
+        # As in Java the bounds are the keys of the first and the last record. Only those of the postponed bucket
+        # are not sorted.
         names = [field.name for field in self.key_fields]
         if not self._keys:
             self._keys = [data.select(names).slice(0, 1)]

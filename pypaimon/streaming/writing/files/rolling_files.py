@@ -76,6 +76,8 @@ class BlobEncoder:
 
 class _Unclosed:
     def __init__(self, stream: Any) -> None:
+        # pypaimon's writer closes a stream that has `close`, and the size of the file is asked for
+        # afterwards.
         self.write = stream.write
 
 
@@ -203,6 +205,7 @@ class NewFile:
             self._encoder.close()
         with contextlib.suppress(Exception):
             if isinstance(self._stream, NewObject):
+                # Nothing of the object was uploaded, so there is nothing to delete.
                 if not self._stream.abandon():
                     return
             else:
@@ -237,8 +240,8 @@ class NewFile:
         raise BadRowError(f"Column '{unfit.column}' cannot be written to {self.path}: {unfit.problem}.") from unfit
 
     def _unfit(self, data: pa.Table, error: Exception) -> UnfitValueError:
-        """The error, with the column that the encoder refuses: each column is encoded alone to find it."""
         names = data.schema.names
+        # The encoder does not say which column it refuses, so each is encoded alone.
         found = next((name for name in names[:-1] if not self._is_encodable(data.select([name]))), names[-1])
         return UnfitValueError((found,), f"a row does not fit: {error}")
 

@@ -29,11 +29,11 @@ def with_tables(page: str) -> str:
 
 
 def _used() -> str:
-    rows = [
-        f"| {_names(each)} | {_values(each)} | {_parts(each)} | {_meaning(each)} |"
-        for each in OPTION_KEYS
-        if each.use and each.meaning
-    ]
+    by_rest: dict[tuple[str, str, str], list[str]] = {}
+    for each in OPTION_KEYS:
+        if each.use and each.meaning:
+            by_rest.setdefault((_values(each), _parts(each), each.meaning), []).append(_names(each))
+    rows = [f"| {', '.join(names)} | {' | '.join(rest)} |" for rest, names in by_rest.items()]
     return "\n".join(["| option | values (default) | for | here |", "|---|---|---|---|", *rows, ""])
 
 
@@ -61,9 +61,11 @@ def _names(key: OptionKey[Any, Any]) -> str:
 
 
 def _values(key: OptionKey[Any, Any]) -> str:
+    """The kind without its bounds, which an error names, and the default."""
+    kind = key.kind.name.partition(" from ")[0]
     if key.default is None or key.default == "" or key.default is False:
-        return key.kind.name
-    return f"{key.kind.name} (`{_shown(key)}`)"
+        return kind
+    return f"{kind} (`{_shown(key)}`)"
 
 
 def _shown(key: OptionKey[Any, Any]) -> str:
@@ -77,11 +79,8 @@ def _shown(key: OptionKey[Any, Any]) -> str:
 
 
 def _parts(key: OptionKey[Any, Any]) -> str:
-    return "".join(name for part, name in _PARTS.items() if part & key.use)
-
-
-def _meaning(key: OptionKey[Any, Any]) -> str:
-    return f"{key.meaning} [1]" if key.left_out is not None else key.meaning
+    """The letters of its uses, and a star if writers here leave it out."""
+    return "".join(name for part, name in _PARTS.items() if part & key.use) + "*" * (key.left_out is not None)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import io
 import re
 import tempfile
 from collections import deque
+from itertools import pairwise
 
 from rich.console import Console
 from rich.text import Text
@@ -24,8 +25,8 @@ SHOWN = (
 )
 """Measures."""
 PEERS = {
-    "pypaimon 2.1.0": "times pypaimon 2.1",
-    "pypaimon 2.1.0, native reader": "its native reader",
+    "pypaimon": "times pypaimon 2.1",
+    "native reader": "its native reader",
     "pyarrow": "pyarrow",
 }
 """The columns: beside whom, and what stands above them."""
@@ -69,7 +70,9 @@ def picture(seconds: float) -> str:
 def figures() -> str:
     """Rows of docs/benchmarks.md as the README's table, and below it the goals that were missed."""
     lines = BENCHMARKS.read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:]
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines if line.startswith("|")][2:]
+    for above, row in pairwise(rows):
+        row[0] = row[0] or above[0]
     table = [["", "this library", *PEERS.values()], ["---", *["---:"] * (1 + len(PEERS))]]
     for measure in SHOWN:
         found = {row[2]: row for row in rows if row[0] == measure}
@@ -77,15 +80,15 @@ def figures() -> str:
             raise LookupError(f"docs/benchmarks.md has no row '{measure}'; see SHOWN")
         (_, ours, *_), *_ = found.values()
         table.append([measure, ours, *(found[peer][4] if peer in found else "-" for peer in PEERS)])
-    missed = {
-        name: f"{name}: {ours}{'' if ratio == '-' else f', {ratio} {beside}'} ({goal})"
-        for name, ours, beside, _, ratio, goal, met in rows
-        if met == "no"
+    failed = {
+        name: f"{name}: {ours}{f', {ratio} {beside}' if ratio else ''} ({goal})"
+        for name, ours, beside, _, ratio, goal, missed in rows
+        if missed
     }
-    known = {row[0] for row in rows if row[-1] != "-"}
+    known = {row[0] for row in rows if row[5]}
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    text = f"Missed: {len(missed)} of {len(known)} measures with a goal, which stands in brackets"
-    listed = "; ".join(missed.values()) or "none"
+    text = f"Missed: {len(failed)} of {len(known)} measures with a goal, which stands in brackets"
+    listed = "; ".join(failed.values()) or "none"
     return f"{drawn}\n\n<details><summary>{text}</summary>{listed}.</details>\n"
 
 
