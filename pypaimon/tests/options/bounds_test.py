@@ -23,6 +23,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.cli.app import program
 from pypaimon.streaming.commit.snapshot_commit import commit_backoff
+from pypaimon.streaming.compaction import rescale
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import MAX_SHARDS, reader_name
@@ -153,6 +154,7 @@ BOUNDS = [
     Bound("run_forever", lambda table, v: backoff_of(1, v, 1), 0, -TINY, "expected seconds from 0"),
     Bound("run_forever", lambda table, v: backoff_of(1, v, 1), 1, 1 + 1e-9, "pauses cannot grow from"),
     Bound("threads", lambda table, v: compact(table.handle(), threads=v), *at_least(1)),
+    Bound("buckets", lambda table, v: rescale(table.handle(), v), *at_least(1)),
     Bound("partition_idle_time", lambda table, v: compact(table.handle(), partition_idle_time=v), *FROM_0),
     Bound("interval", lambda table, v: Compactor(table.handle(), interval=v), *FROM_0),
     Bound("with_memory_limit", lambda table, v: table.writer().with_memory_limit(v), *at_least(1)),
@@ -254,6 +256,7 @@ RANGES = {
     "snapshots --to": ">=1",
     "compact --every": ">=0",
     "compact --threads": ">=1",
+    "rescale buckets": ">=1",
     "maintain --min-snapshots": ">=1",
     "rollback --to-snapshot": ">=1",
     "maintain --max-snapshots": ">=1",
