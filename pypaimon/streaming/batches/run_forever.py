@@ -151,7 +151,7 @@ class _Loop(Generic[B]):
         raise AssertionError("unreachable")
 
     def _is_handled(self, batch: B) -> Waits[bool]:
-        """Hand a batch over, again and again; False: it was stopped in an outage, and the batch comes again."""
+        """Hand a batch over, again and again; False: it was stopped before that succeeded, and the batch comes again."""
         failures = 0
         for attempt in itertools.count(1):
             was_stopping = self.stream.is_stopping
@@ -170,9 +170,12 @@ class _Loop(Generic[B]):
                 text = "the handler failed with %(rows)d rows of snapshot %(snapshot)d: %(error)s"
                 fields: dict[str, Any] = {"snapshot": batch.snapshot_id, "rows": batch.num_rows, "error": _words(error)}
                 _LOG.warning("handler_failed", text, attempt=failures, **fields)
-                if was_stopping or failures == self.backoff.attempts:
+                if failures == self.backoff.attempts or (was_stopping and self.dead_letter is None):
                     yield from self._put_aside(batch, error, fields)
                     return True
+                if was_stopping:
+                    # It has attempts left, which the next start makes.
+                    return False
             yield self._pause(attempt)
         raise AssertionError("unreachable")
 

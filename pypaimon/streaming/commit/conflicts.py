@@ -154,7 +154,7 @@ def check_changes(
         check_bucket_counts(live.values())
     if rules.key_order is not None:
         _check_levels(live.values(), changes, rules.key_order)
-    _check_index(kind, index, live.values(), changes, rules)
+    _check_index(index, live.values(), changes, rules)
 
 
 def check_key_indexes(index: Sequence[AvroRecord], expected: KeyIndexes) -> None:
@@ -228,7 +228,7 @@ def _level(each: FileChange) -> tuple[bytes, int, int]:
 
 
 def _check_index(
-    kind: str, index: Sequence[AvroRecord], live: Iterable[FileChange], changes: Changes, rules: ConflictRules
+    index: Sequence[AvroRecord], live: Iterable[FileChange], changes: Changes, rules: ConflictRules
 ) -> None:
     there = {each["_FILE_NAME"]: each for each in index}
     for each in changes.index_deleted:
@@ -243,7 +243,7 @@ def _check_index(
     if rules.unaware_buckets:
         _check_vectors(kept, added, live, changes)
         _check_marked_once(kept, added)
-    elif kind == COMPACT:
+    else:
         _check_vectors(kept, added, live, changes)
         # A bucket has one file of vectors. The new one would drop the vectors that were added after the plan
         # was made.

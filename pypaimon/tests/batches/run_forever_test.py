@@ -292,6 +292,17 @@ def test_a_stop_ends_pauses_and_tries_once_more(table: Table, serve: Service) ->
     assert saved(table) == 2
 
 
+def test_after_a_stop_a_batch_with_attempts_left_is_not_put_aside(table: Table, serve: Service) -> None:
+    def stops(keys: list[int]) -> None:
+        if keys == [2]:
+            serve.stream.stop()
+            raise ValueError("no 2")
+
+    aside: list[Any] = []
+    serve(etl(table), Handler(stops), lambda *each: aside.append(each), **NEVER)
+    assert not aside and saved(table) == 2
+
+
 def test_a_stop_ends_the_wait_for_a_store_that_is_away(
     table: Table, serve: Service, caplog: pytest.LogCaptureFixture
 ) -> None:

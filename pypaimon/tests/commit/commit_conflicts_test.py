@@ -116,7 +116,8 @@ def test_the_vectors_of_a_bucket_are_replaced_by_a_commit_that_has_read_them() -
     assert conflict(compaction, rules=KEYED, index=[vectors("v1", "b")]) is None
     assert "v1 is to be replaced" in str(conflict(compaction, rules=KEYED, index=[vectors("v3", "b")]))
     unseen = Changes.of([deleted("a"), added("c")], (), [vectors("v2", "b")])
-    assert "were not read" in str(conflict(unseen, rules=KEYED, index=[vectors("v1", "b")]))
+    for kind in (COMPACT, OVERWRITE):
+        assert "were not read" in str(conflict(unseen, rules=KEYED, kind=kind, index=[vectors("v1", "b")]))
     assert conflict(unseen, rules=KEYED, index=[vectors("v1", "b", bucket=1)]) is None
 
 
