@@ -99,7 +99,6 @@ class Scenario:
 
     Attributes:
         fields: Names and SQL types of the latest schema of `main`.
-        snapshots: What `expect.json` tells of them, for printing.
     """
 
     archive: str
@@ -110,7 +109,6 @@ class Scenario:
     fields: tuple[tuple[str, str], ...]
     partition_keys: tuple[str, ...]
     primary_keys: tuple[str, ...]
-    snapshots: tuple[dict[str, Any], ...]
     reads: dict[str, Read]
 
     def has_buckets(self) -> bool:
@@ -170,7 +168,6 @@ def load(archive: str, name: str) -> Scenario:
         fields=fields,
         partition_keys=tuple(schema["partition_keys"]),
         primary_keys=tuple(schema["primary_keys"]),
-        snapshots=tuple(raw["snapshots"]),
         reads={
             read["name"]: _read(read, fields, files_of(read.get("branch") or _followed_branch(options)))
             for read in raw["reads"]

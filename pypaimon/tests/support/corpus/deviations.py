@@ -15,7 +15,7 @@ from support.corpus.values import matches
 from support.repository import TESTS, read_toml
 
 FILE = TESTS / "deviations.toml"
-STEPS = set("like own_first keep_buckets drop_row reorder filter columns nulls end without_raw refused".split())
+STEPS = set("like own_first keep_buckets drop_row reorder filter columns nulls end without_raw".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,6 @@ class Deviation:
         return any(fnmatchcase(scenario.name, name) for name in self.scenario) and any(
             fnmatchcase(read.name, name) for name in self.read
         )
-
-    @property
-    def refused(self) -> str | None:
-        """What the error must name with which a read is refused, though it should equal Java; None: it is not."""
-        return self.expect.get("refused")
 
     def wanted_without_raw(self) -> End | None:
         """How the read must end when raw records are not asked for; None if that is not asked."""

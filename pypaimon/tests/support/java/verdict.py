@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.corpus.board import rules_for
 from support.corpus.cases import Read, Scenario
 from support.corpus.compare import Difference, Rules, differences
+from support.corpus.judgement import rules_for
 from support.corpus.outcome import BucketRows, Outcome, PlanRows, Row
 from support.corpus.values import matches
 from support.java.families import SETS
@@ -53,7 +53,6 @@ def scenario_of(warehouse: Path, schema: dict[str, Any]) -> Scenario:
         fields=tuple((each["name"], each["type"]) for each in schema["fields"]),
         partition_keys=tuple(schema["partition_keys"]),
         primary_keys=tuple(schema["primary_keys"]),
-        snapshots=(),
         reads={},
     )
 
