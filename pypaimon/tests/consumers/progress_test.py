@@ -82,7 +82,7 @@ def test_passed_over_snapshots_move_it_with_one_write_per_poll_interval(group: G
         progress.on_passed_over(at(position))
         progress.flush(second)
     assert group.files() == {"etl": 23}
-    assert group.io.asked["PUT"] == 1 + 2
+    assert group.io.counts()["write"] == 1 + 2
     progress.flush(21, force=True)
     assert group.files() == {"etl": 24}
 
@@ -226,21 +226,21 @@ def test_a_seek_forward_confirms_nothing(group: Group) -> None:
 
 def test_no_request_is_sent_while_nothing_changes(group: Group) -> None:
     progress = group.started(at(3))
-    group.io.asked.clear()
+    group.io.forget()
     for second in range(100):
         progress.flush(second, force=True)
         progress.confirm_handed_out()
         progress.keep_alive(second)
-    assert not group.io.asked
+    assert not group.io.calls
 
 
 def test_a_save_is_one_get_and_one_put(group: Group) -> None:
     progress = group.started(at(3))
-    group.io.asked.clear()
+    group.io.forget()
     progress.on_plan(at(4))
     progress.confirm(at(4))
     progress.flush(0)
-    assert group.io.asked == {"GET": 1, "PUT": 1}
+    assert group.io.counts() == {"read": 1, "write": 1}
 
 
 # ---- callers that confirm late, or never ----

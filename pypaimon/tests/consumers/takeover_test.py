@@ -25,6 +25,7 @@ from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store
 from support import programs
 from support.samples import SOAK
+from support.stores.fault_file_io import HangingFileIO
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.s3_server import BUCKET, S3Server
 from support.tables.streamed_table import COLUMNS, Table
@@ -32,28 +33,6 @@ from support.tables.streamed_table import COLUMNS, Table
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 ETL = ConsumerName("etl")
-
-
-class HeldFileIO(LocalFileIO):
-    """Local files, where a test can hold the next write of a consumer file.
-
-    Attributes:
-        hold: Whether to hold the next write.
-        hanging: Set once it waits.
-        go_on: Set to release it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hold = False
-        self.hanging, self.go_on = threading.Event(), threading.Event()
-
-    def new_output_stream(self, path: str) -> Any:
-        if self.hold and "consumer-" in path:
-            self.hold = False
-            self.hanging.set()
-            assert self.go_on.wait(60)
-        return super().new_output_stream(path)
 
 
 class Place:
@@ -107,13 +86,13 @@ STARTS += [(place, "latest-full") for place in (PLACES if SOAK else PLACES[:2])]
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     if request.param == "local":
         table = Table(tmp_path / "w")
-        held = HeldFileIO()
+        held = HangingFileIO()
         first = table.handle()
         first.file_io = held
 
         @contextmanager
         def holding() -> Iterator[tuple[threading.Event, threading.Event]]:
-            held.hold = True
+            held.hangs = lambda call: call.kind == "write" and "consumer-" in call.name and not held.hanging.is_set()
             yield held.hanging, held.go_on
             held.go_on.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import threading
 import uuid
 from collections import Counter
@@ -117,6 +118,38 @@ class FaultFileIO(LocalFileIO):
         self.asked.set()
         self.gate.wait()
         return answer() if fault is None else fault(call)
+
+
+class HangingFileIO(FaultFileIO):
+    """Calls hang until `go_on` is set, if `hangs` says so.
+
+    Attributes:
+        hanging: Set once one hangs.
+        written: Set once a write is done.
+    """
+
+    def __init__(self, hangs: Callable[[Call], object] = lambda call: False) -> None:
+        super().__init__()
+        self.hangs = hangs
+        self.hanging, self.go_on, self.written = (threading.Event() for _ in range(3))
+        self.wherever(lambda call: self.hang(call) if self.hangs(call) else self._pass(call))
+
+    def hang(self, call: Call) -> Any:
+        self.hanging.set()
+        self.go_on.wait(600)
+        return call.answer()
+
+    def _pass(self, call: Call) -> Any:
+        answer = call.answer()
+        if call.kind == "write":
+            self.written.set()
+        return answer
+
+
+def data_files_from(number: int) -> Callable[[Call], bool]:
+    """Whether a call reads a data file, and at least this many were asked for."""
+    count = itertools.count(1)
+    return lambda call: call.path.endswith(".parquet") and next(count) >= number
 
 
 class Meeting:
