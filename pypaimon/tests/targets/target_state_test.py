@@ -34,7 +34,7 @@ from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.targets import Target
 from pypaimon.streaming.targets.target_state import SavedState, is_of_older_release
 from pypaimon.streaming.testing import SmallTable
-from support.crash.racing_targets import race
+from support.crash.killed_target import race
 from support.samples import some
 from support.tables.target_places import (
     LOCAL_PLACES,

@@ -15,25 +15,10 @@ from typing import Any
 
 from pypaimon import CatalogFactory
 
+from support.crash.steps import Steps
+
 WORKERS = 4
 _FORK = multiprocessing.get_context("fork")
-
-
-class Steps:
-    """Steps of a process, at one of which the whole tree of processes is killed.
-
-    Args:
-        number: At which; 0: at none.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._left = number
-
-    def take(self) -> None:
-        """One of them."""
-        self._left -= 1
-        if not self._left:
-            os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 def start(warehouse: Path, database: Path, loop: int = 0, worker: int = 0) -> BaseProcess:
@@ -63,7 +48,7 @@ def _train(warehouse: Path, database: Path, loop: int, worker: int) -> None:
     from pypaimon.streaming.feeds import TorchFeed
 
     os.setpgid(0, 0)
-    steps = Steps(loop)
+    steps = Steps(loop, _kill_all)
     connection = sqlite3.connect(database, isolation_level=None)
     connection.execute("CREATE TABLE IF NOT EXISTS rows (k INTEGER)")
     connection.execute("CREATE TABLE IF NOT EXISTS state (value TEXT)")
@@ -75,24 +60,28 @@ def _train(warehouse: Path, database: Path, loop: int, worker: int) -> None:
     for (state,) in connection.execute("SELECT value FROM state"):
         loader.load_state_dict(json.loads(state))
     for batch in loader:
-        steps.take()
+        steps()
         connection.execute("BEGIN")
         connection.executemany("INSERT INTO rows VALUES (?)", [(key,) for key in batch["k"].tolist()])
         connection.execute("DELETE FROM state")
         connection.execute("INSERT INTO state VALUES (?)", [json.dumps(loader.state_dict())])
-        steps.take()
+        steps()
         connection.execute("COMMIT")
+
+
+def _kill_all() -> None:
+    os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 def _dying(number: int) -> Callable[[int], None]:
     """Has a worker kill all at one of the files that it opens."""
 
     def begin(worker: int) -> None:
-        steps = Steps(number if worker == number % WORKERS else 0)
+        steps = Steps(number if worker == number % WORKERS else 0, _kill_all)
 
         def on_event(event: str, _: tuple[Any, ...]) -> None:
             if event == "open":
-                steps.take()
+                steps()
 
         sys.addaudithook(on_event)
 
