@@ -87,10 +87,7 @@ def serve(request: pytest.FixtureRequest) -> Service:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Four snapshots, with the keys 1 to 4."""
-    found = Table(tmp_path)
-    for key in range(1, 5):
-        found.commit([key])
-    return found
+    return Table(tmp_path).commit_each(range(1, 5))
 
 
 class Handler:

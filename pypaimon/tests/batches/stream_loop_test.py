@@ -413,7 +413,6 @@ def test_asking_for_the_next_or_a_commit_confirms(source: Source, commit: str) -
 
 
 def snapshot_of(source: Source, stream: Any) -> int:
-    """The snapshot of a position."""
     place = source.place(stream.position)
     assert place is not None
     return place.snapshot

@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming import stream_write_builder
 from support.docs.cli_runs import Program
+from support.tables.handles import catalog_with_database
 
 pytestmark = pytest.mark.slow
 
@@ -23,14 +24,8 @@ COLUMNS = pa.schema(
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     schema = Schema.from_pyarrow_schema(
         COLUMNS, partition_keys=["day"], primary_keys=["day", "id"], options={"bucket": "1", "write-only": "true"}
     )

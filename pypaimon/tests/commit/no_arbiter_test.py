@@ -55,7 +55,6 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def writer(table: Table, store: Unsafe, user: str = USER) -> StreamWriteBuilder:
-    """A builder on a handle as in an object store."""
     handle = table.handle()
     handle.file_io, handle.table_path = store, SCHEME + str(table.path)
     return stream_write_builder(handle).with_commit_user(user)

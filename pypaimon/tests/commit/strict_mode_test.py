@@ -31,11 +31,9 @@ class Parts:
             self.append("a", key)
 
     def append(self, partition: str = "a", key: int = 9) -> None:
-        """Another user's APPEND."""
         self.writes("other", [(partition, key)])
 
     def overwrite(self, partition: str = "a") -> None:
-        """Another user's OVERWRITE."""
         self.writes("other", [(partition, 9)], over={"p": partition})
 
     def compact(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 from pypaimon.write.commit_message import CommitMessage
 
 from pypaimon.streaming import compact, stream_write_builder
@@ -18,13 +18,13 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.tables.handles import catalog_with_database
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
 
 def created(warehouse: Path, **options: str) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(warehouse)
     schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "1", **options})
     catalog.create_table("db.t", schema, False)
     return catalog.get_table("db.t")

@@ -73,7 +73,6 @@ class Followed:
         return rows
 
     def changes(self) -> list[dict[str, Any]]:
-        """All changes since the beginning."""
         return self._read("earliest")
 
     def _read(self, start: str) -> list[dict[str, Any]]:

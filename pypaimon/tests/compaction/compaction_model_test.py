@@ -67,11 +67,9 @@ class Life:
             writer.commit()
 
     def rows(self) -> list[str]:
-        """The current rows."""
         return self._read("latest-full")
 
     def changes(self) -> list[str]:
-        """Every change since the beginning."""
         return self._read("earliest")
 
     def _read(self, start: str) -> list[str]:
@@ -80,7 +78,6 @@ class Life:
             return [str(row) for batch in stream for row in batch.data.to_pylist()]
 
     def buckets(self) -> list[LiveBucket]:
-        """The files of the latest snapshot."""
         directory = TableDirectory.of(self.table)
         snapshot = directory.snapshots.get_latest_snapshot()
         return (

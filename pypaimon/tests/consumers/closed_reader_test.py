@@ -32,9 +32,7 @@ def held_at(kind: str) -> HangingFileIO:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in range(3):
-        table.commit([key])
+    table = Table(tmp_path / "w").commit_each(range(3))
     ConsumerManager(FaultFileIO(), str(table.path)).write(ConsumerName("etl"), Consumer(1))
     return table
 

@@ -64,10 +64,7 @@ def clock() -> PassingClock:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w", consumer__expiration_time="1 h")
-    for key in range(1, 5):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w", consumer__expiration_time="1 h").commit_each(range(1, 5))
 
 
 def threads() -> list[threading.Thread]:

@@ -15,8 +15,8 @@ from pypaimon.streaming.consumers.progress import Progress, ResumePoint
 from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
 from pypaimon.streaming.io.store import Store
-from support.crash.crashing_store import SCHEME, DyingStore
 from support.groups.consumer_group import EXPIRATION, Group, at, full
+from support.stores.fault_file_io import SCHEME, DyingStore
 
 
 @pytest.fixture

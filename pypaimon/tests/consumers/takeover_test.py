@@ -28,6 +28,7 @@ from support.samples import SOAK
 from support.stores.fault_file_io import HangingFileIO
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.s3_server import BUCKET, S3Server
+from support.tables.handles import write_by_pypaimon
 from support.tables.streamed_table import COLUMNS, Table
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
@@ -55,13 +56,7 @@ class Place:
         self._table, self._second, self.holding, self.compares = table, second, holding, compares
 
     def commit(self, *keys: int) -> None:
-        builder = self._second.new_batch_write_builder()
-        write, commit = builder.new_write(), builder.new_commit()
-
-        write.write_arrow(pa.table({"k": list(keys), "v": [str(key) for key in keys]}, COLUMNS))
-        commit.commit(write.prepare_commit())
-        write.close()
-        commit.close()
+        write_by_pypaimon(self._second, pa.table({"k": list(keys), "v": [str(key) for key in keys]}, COLUMNS))
 
     def scan(self, table: Any, start: str) -> Any:
         builder = StreamReadBuilder(table).with_start(start).with_prefetch(0).with_catch_up("replay")

@@ -50,7 +50,6 @@ class Copies:
         return found
 
     def end(self) -> None:
-        """End it; it must have gone well."""
         with self._process:
             assert self._process.stdin
             self._process.stdin.close()

@@ -25,8 +25,7 @@ from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner
 from pypaimon.streaming.stream_types import PlanKind
 from pypaimon.streaming.targets import Target
 from pypaimon.streaming.targets.changes import AnyBatch
-from support.tables.copied_table import COLUMNS, batches, changed, keyed, rows_of, stream
-from support.tables.duckdb_copy import held
+from support.tables.copied_table import COLUMNS, batches, changed, held, keyed, rows_of, stream
 
 pytestmark = pytest.mark.slow
 

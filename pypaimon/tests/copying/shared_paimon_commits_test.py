@@ -50,7 +50,6 @@ def source_of(home: Path, history: list[Commit], keyed: bool = True, **options: 
 
 
 def extend(source: Table, history: list[Commit]) -> None:
-    """Make commits."""
     keyed = source.handle().is_primary_key_table
     state: dict[int, str] = dict(source.rows()) if keyed else {}
     for is_overwrite, changed in history:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +22,6 @@ ONE_IN = 1 if SOAK else 80
 """Each line is in the sample of one in so many commits."""
 LONG = 60
 """Seconds after which a call counts as one that does not come back."""
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "w")
 
 
 def until(holds: Callable[[], bool]) -> None:

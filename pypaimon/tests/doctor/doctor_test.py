@@ -49,7 +49,6 @@ def found(table: Table, check: str, later: int = 0, **options: str) -> list[Find
 
 
 def only(table: Table, check: str, later: int = 0, **options: str) -> Finding:
-    """The one finding of a check."""
     (finding,) = found(table, check, later, **options)
     return finding
 
@@ -59,10 +58,7 @@ def save(table: Table, next_snapshot: int, consumer_id: str = "etl") -> None:
 
 
 def committed(warehouse: Path, commits: int = 4, **options: Any) -> Table:
-    table = Table(warehouse, **options)
-    for number in range(commits):
-        table.commit([number])
-    return table
+    return Table(warehouse, **options).commit_each(range(commits))
 
 
 def test_asks_once_for_each_file_and_writes_nothing(tmp_path: Path) -> None:

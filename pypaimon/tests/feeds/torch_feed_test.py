@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.errors import NullColumnError
@@ -23,6 +22,7 @@ from pypaimon.streaming.reading import split_reader
 from support.crash import killed_trainer
 from support.samples import SOAK, seeded
 from support.tables.fed_tables import FedTable
+from support.tables.handles import catalog_with_database, create_table, write_by_pypaimon
 
 pytestmark = [
     pytest.mark.torch,
@@ -68,15 +68,9 @@ def keys(batches: Any) -> list[int]:
 
 def crafted(tmp_path: Path, columns: dict[str, pa.Array]) -> StreamReadBuilder:
     rows = pa.table(columns)
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(rows.schema), False)
-    table = catalog.get_table("db.t")
-    writer = table.new_batch_write_builder()
-    write, commit = writer.new_write(), writer.new_commit()
-    write.write_arrow(rows)
-    commit.commit(write.prepare_commit())
-    write.close()
+    catalog = catalog_with_database(tmp_path)
+    table = create_table(catalog, "t", rows.schema)
+    write_by_pypaimon(table, rows)
     return stream_read_builder(table).with_end(latest=True)
 
 
@@ -251,7 +245,6 @@ def forked(function: Callable[..., None], *arguments: Any) -> Any:
 
 
 def ended(workers: list[int]) -> bool:
-    """Whether these processes end."""
     for process in (os.pidfd_open(pid) for pid in workers):
         ready, _, _ = select.select([process], [], [], SECONDS_OF_A_FAILURE)
         os.close(process)

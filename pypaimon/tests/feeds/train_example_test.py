@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from support.repository import ROOT
+from support.tables.handles import catalog_with_database
 
 pytestmark = pytest.mark.torch
 
@@ -28,8 +29,7 @@ def example() -> Any:
 
 
 def test_each_run_learns_what_is_new(example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path / "w")})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path / "w")
     catalog.create_table("db.points", Schema.from_pyarrow_schema(COLUMNS), False)
     table, checkpoint = catalog.get_table("db.points"), tmp_path / "model.pt"
 

@@ -24,7 +24,6 @@ from pypaimon.streaming.formats.blob_format import (
 
 
 def blob_file(lengths: Sequence[int]) -> bytes:
-    """A blob file with values of these lengths."""
     records = [length if length < 0 else length + 16 for length in lengths]
     index = DeltaVarintCompressor.compress(records)
     return b"\0" * sum(max(0, record) for record in records) + index + struct.pack("<IB", len(index), 1)

@@ -54,7 +54,6 @@ class Place:
         self.manager = ConsumerManager(file_io, path, store=self.store)
 
     def group(self) -> GroupDirectory:
-        """The group `etl`, opened."""
         group = GroupDirectory(self.manager, self.store, "etl", lambda: at(1), at, lambda position: True)
         group.open()
         return group
@@ -90,12 +89,10 @@ class Runner:
         self.thread.start()
 
     def wait(self, slots: int) -> None:
-        """Wait until it has this many slots."""
         until(lambda: self.thread.check() or len(self.assigned.readable()) == slots)  # type: ignore[func-returns-value]
 
 
 def until(condition: Any) -> None:
-    """Poll until it is true."""
     end = time.monotonic() + FOR_EVER
     pause = threading.Event()
     while not condition():

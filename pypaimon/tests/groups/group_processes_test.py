@@ -45,11 +45,9 @@ class Source:
 
     @property
     def table(self) -> Any:
-        """A handle."""
         return self._catalog.get_table("db.t")
 
     def write(self, count: int) -> None:
-        """Commit new keys."""
         keys = range(len(self.keys), len(self.keys) + count)
         with stream_write_builder(self.table).open_sync() as writer:
             writer.write(pa.table({"k": list(keys)}, schema=COLUMNS))

@@ -87,7 +87,6 @@ class Hand:
         return GroupState.from_json(self.files[state_file(parse_names(self.files)[0][-1])])
 
     def run(self, steps: Steps[None], seconds: float) -> None:
-        """Run a member for a time."""
         end = self.now + seconds
         request = steps.send(None)
         while True:

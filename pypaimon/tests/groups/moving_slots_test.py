@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from support.groups.shared_slots import Row, SharedSlots
 from support.samples import SOAK, how_to_repeat, seeded, some
+from support.tables.handles import catalog_with_database
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -42,8 +43,7 @@ class History:
 
     def __init__(self, warehouse: Path, kind: str, numbers: random.Random) -> None:
         partitions, keys, options = KINDS[kind]
-        catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-        catalog.create_database("db", True)
+        catalog = catalog_with_database(warehouse)
         schema = Schema.from_pyarrow_schema(COLUMNS, partitions or None, keys or None, options)
         catalog.create_table("db.t", schema, False)
         self.table = catalog.get_table("db.t")

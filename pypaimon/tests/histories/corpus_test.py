@@ -10,8 +10,8 @@ import pytest
 
 from support.corpus.cases import ARCHIVES, packed_files, scenario_names, unpacked_files
 from support.corpus.judgement import is_sampled, judge, select
+from support.pyarrow_limits import refused_by_pyarrow
 from support.samples import SOAK, some
-from support.tables.orc_timestamps import refused_by_pyarrow
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

@@ -80,10 +80,7 @@ def file_io() -> FaultFileIO:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Four commits, snapshot n with the key n."""
-    table = Table(tmp_path / "w")
-    for key in range(1, 5):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 5))
 
 
 def earliest(builder: StreamReadBuilder) -> StreamReadBuilder:

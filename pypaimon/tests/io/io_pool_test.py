@@ -22,7 +22,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import step_by_step
 from pypaimon.streaming.io.pool_registry import longest_wait
-from support.stores.pyarrow_exit import ends_with_s3_in_flight
+from support.pyarrow_limits import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, hang, let_pass, takes
 
 pytestmark = pytest.mark.slow

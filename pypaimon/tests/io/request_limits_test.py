@@ -51,7 +51,6 @@ class SlowData(FaultFileIO):
 
 
 def table_of(tmp_path: Path, commits: int, **settings: Any) -> Table:
-    """Each commit holds the keys 0 and 100."""
     table = Table(tmp_path / "w", **settings)
     for _ in range(commits):
         table.commit([0, 100])
@@ -179,7 +178,6 @@ class PythonFiles(LocalFileIO):
         self._hangs = hangs
 
     def call(self, what: str) -> None:
-        """A call begins."""
         if what == self._hangs:
             self.let_go.wait()
 
@@ -191,8 +189,6 @@ class PythonFiles(LocalFileIO):
 
 
 class PythonStream(io.BytesIO):
-    """One of them."""
-
     def __init__(self, data: bytes, files: PythonFiles) -> None:
         super().__init__(data)
         self._files = files

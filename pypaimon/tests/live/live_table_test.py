@@ -160,7 +160,6 @@ def test_a_state_in_the_middle_replaces_all_rows(table: SmallTable) -> None:
 
 
 def row(number: int) -> dict[str, Any]:
-    """A row without values."""
     return {"id": number, "name": None, "number": None, "amount": None}
 
 

@@ -41,8 +41,8 @@ from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from support.corpus.cases import ARCHIVES, unpack
 from support.samples import SOAK, examples, is_drawn, seeded
 from support.stores.fault_file_io import FaultFileIO
-from support.tables.handles import current_files
-from support.tables.manifest_files import avro, decoder, entry_record
+from support.tables.handles import current_files, write_by_pypaimon
+from support.tables.manifest_entries import avro, decoder, entry_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -54,7 +54,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def data_files(entries: pa.Table, *arguments: Any) -> list[Any]:
-    """Value objects for all entries."""
     files = DataFiles(entries, *arguments)
     return files.make(0, len(files))
 
@@ -71,8 +70,6 @@ def _manifest_files(table: Path) -> list[Path]:
 
 
 def _plainly(data: bytes, columns: Any) -> list[dict[str, Any]]:
-    """The same records by fastavro, one by one."""
-
     def find(record: Any, path: str) -> Any:
         for name in path.split("."):
             record = record.get(name)
@@ -164,12 +161,7 @@ def test_a_table_that_pypaimon_wrote(warehouse: Any, store: Store) -> None:
     table = warehouse.get_table("db.t")
     for start in (0, 10):
         rows = {"dt": [datetime(2024, 1, 1).date()] * 10, "id": list(range(start, start + 10)), "v": ["x"] * 10}
-        builder = table.new_batch_write_builder()
-        write, commit = builder.new_write(), builder.new_commit()
-        write.write_arrow(pa.table(rows, schema=columns))
-        commit.commit(write.prepare_commit())
-        write.close()
-        commit.close()
+        write_by_pypaimon(table, pa.table(rows, schema=columns))
     snapshot = table.snapshot_manager().get_latest_snapshot()
     reader = ManifestReader(store, table.table_path)
     lists = [reader.manifest_list(name) for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list)]

@@ -39,10 +39,7 @@ UTC = timezone.utc
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in range(1, 6):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 6))
 
 
 def following(handle: Any) -> StreamReadBuilder:
@@ -57,8 +54,7 @@ def read_all(builder: StreamReadBuilder) -> list[int]:
 def rolled_back(table: Table) -> None:
     """Other commits in the place of snapshots 3 to 5, with as many rows, and one more."""
     table.rollback(2)
-    for key in (30, 40, 50, 60):
-        table.commit([key])
+    table.commit_each((30, 40, 50, 60))
 
 
 @pytest.mark.parametrize("anew", [True, False], ids=["builder", "scan"])

@@ -207,10 +207,7 @@ def _plans_from(table: Table, position: Position | None, shard: Any, half: bool 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for number in range(1, 7):
-        table.commit([number])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 7))
 
 
 def following(table: Table, file_io: Any = None, **settings: Any) -> AsyncStreamingTableScan:
@@ -309,8 +306,7 @@ def test_a_rollback_that_new_commits_have_overtaken_is_found_by_one_request(tabl
     scan = following(table, file_io)
     assert len(available(scan)) == 6
     table.rollback(4)
-    for key in (51, 61, 71):
-        table.commit([key])
+    table.commit_each((51, 61, 71))
     file_io.forget()
     with pytest.raises(TableChangedError, match="rolled back"):
         available(scan)

@@ -69,7 +69,6 @@ class Bound:
 
 
 def reading(name: str, give: Callable[[Any, Any], object], *bound: Any) -> Bound:
-    """One of the settings of a stream."""
     return Bound(name, lambda table, value: give(stream_read_builder(table.handle()), value), *bound)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 from pypaimon.common.options.config_option import ConfigOption
 from pypaimon.common.options.core_options import CoreOptions
 
@@ -18,6 +18,7 @@ from pypaimon.streaming.options.known_options import Spellings
 from pypaimon.streaming.options.option_key import Use
 from pypaimon.streaming.options.option_keys import TIME_ZONE, known_names
 from support.samples import seeded
+from support.tables.handles import catalog_with_database
 
 OF_PAIMON = set((Path(__file__).parent / "paimon_option_keys.txt").read_text(encoding="utf-8").split())
 """Keys of tables of Java 2.1, its connectors for Flink, Spark, Hive and Iceberg, older releases, and pypaimon 2.1."""
@@ -141,8 +142,7 @@ def test_a_reader_does_not_mind_what_means_something_to_writers_alone(tmp_path: 
 
 
 def table_with(warehouse: Path, option: str) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(warehouse)
     columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
     schema = Schema.from_pyarrow_schema(columns, primary_keys=["k"], options={"bucket": "1", option: "1"})
     catalog.create_table("db.t", schema, False)

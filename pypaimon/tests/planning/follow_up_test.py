@@ -92,18 +92,12 @@ class Broken(FollowUpScanner):
 
 @pytest.fixture
 def append(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "a")
-    for number in range(1, 21):
-        table.commit([number])
-    return table
+    return Table(tmp_path / "a").commit_each(range(1, 21))
 
 
 @pytest.fixture
 def changelog(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "c", primary_key=True, changelog_producer="input")
-    for number in range(1, 7):
-        table.commit([number])
-    return table
+    return Table(tmp_path / "c", primary_key=True, changelog_producer="input").commit_each(range(1, 7))
 
 
 def followed(table: Table, scanner: Any, **given: Any) -> list[Plan]:

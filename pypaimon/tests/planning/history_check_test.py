@@ -31,10 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=KINDS)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w", **KINDS[request.param])
-    for key in range(1, 4):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w", **KINDS[request.param]).commit_each(range(1, 4))
 
 
 def following(table: Table, catch_up: str = "replay", prefetch: int = 0) -> StreamReadBuilder:
@@ -222,8 +219,7 @@ def test_a_snapshot_that_took_the_place_of_one_that_limits_had_cut_is_found(tmp_
     manifests = table.path / "manifest" / table.snapshot(2)["deltaManifestList"]
     table.rollback(1)
     manifests.unlink(missing_ok=True)
-    for key in (5, 6):
-        table.commit([key])
+    table.commit_each((5, 6))
     other = Drive.of(table, EARLIEST, limits=limits)
     other.state = drive.state
     with pytest.raises(TableChangedError, match="rolled back"):

@@ -37,10 +37,7 @@ EVOLUTION = {"data_evolution__enabled": "true", "row_tracking__enabled": "true"}
 
 def six(warehouse: Path, **options: str) -> Table:
     """An append table of six snapshots."""
-    table = Table(warehouse, **options)
-    for number in range(6):
-        table.commit([number])
-    return table
+    return Table(warehouse, **options).commit_each(range(6))
 
 
 def time_of(table: Table, snapshot_id: int) -> datetime:
@@ -66,7 +63,6 @@ def behind(builder: StreamReadBuilder, plans: int) -> Position:
 
 
 def read(builder: StreamReadBuilder) -> list[int]:
-    """The keys of a range."""
     with builder.new_streaming_scan() as scan:
         return keys(builder.new_read(), available(scan))
 
@@ -174,9 +170,7 @@ class TestFilesAreMissing:
 
     @pytest.mark.parametrize("manifest", [True, False])
     def test_a_changelog_expires_though_a_tag_keeps_its_snapshot(self, tmp_path: Path, manifest: bool) -> None:
-        table = Table(tmp_path, primary_key=True, bucket="1", changelog_producer="input")
-        for key in range(4):
-            table.commit([key])
+        table = Table(tmp_path, primary_key=True, bucket="1", changelog_producer="input").commit_each(range(4))
         table.handle().create_tag("three", 3)
         drive = Drive.of(table, Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY)
         plans: list[Plan] = []
@@ -303,7 +297,6 @@ class TestDataEvolution:
         drive = Drive.of(table, Start(StartMode.BETWEEN), between=between)
         assert drive.step().plan is None
         table.rollback(3)
-        for key in (13, 14, 15):
-            table.commit([key])
+        table.commit_each((13, 14, 15))
         with pytest.raises(TableChangedError, match="rolled back"):
             drive.step()

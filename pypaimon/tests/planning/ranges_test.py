@@ -34,9 +34,7 @@ EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Six snapshots of an append table, of which the first two have expired."""
-    table = Table(tmp_path / "warehouse")
-    for number in range(6):
-        table.commit([number])
+    table = Table(tmp_path / "warehouse").commit_each(range(6))
     for name, number in (("four", 4), ("six", 6)):
         table.handle().create_tag(name, number)
     table.expire(3)
@@ -59,14 +57,12 @@ def time_of(table: Table, snapshot_id: int) -> datetime:
 
 
 def found(table: Table, *ends: Any, **more: Any) -> list[int]:
-    """The keys of a range, sorted."""
     builder = table.builder().with_range(*ends, **more)
     with builder.new_streaming_scan() as scan:
         return sorted(keys(builder.new_read(), available(scan)))
 
 
 def changes(builder: StreamReadBuilder) -> list[Any]:
-    """The rows of a range with their kinds, sorted."""
     with builder.new_streaming_scan() as scan:
         return sorted(row for plan in available(scan) for row in rows(builder.new_read(), plan))
 
@@ -253,8 +249,7 @@ class TestRows:
         assert found(table, 0, 3, "delta") == [0]
 
     def test_a_table_without_changelog_has_none(self, table: Table) -> None:
-        for key in range(20):
-            table.commit([key])
+        table.commit_each(range(20))
         assert found(table, 3, 20, "changelog") == []
 
     def test_a_range_that_was_rescaled_cannot_be_compared(self, keyed: Table) -> None:
@@ -361,5 +356,4 @@ class TestGoingOn:
 
 
 def found_at(table: Table, position: Position, *ends: Any) -> list[int]:
-    """The keys of the rest of a range, sorted."""
     return sorted(key for _, key, _ in changes(table.builder().with_range(*ends).with_start(position=position)))

@@ -65,7 +65,6 @@ class Stream:
         return self
 
     def next_rows(self) -> list[dict[str, Any]]:
-        """Rows of the next plan that has any."""
         while (plan := self.scan.plan()) is not None:
             self.plans += 1
             self.plan = plan

@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming import StreamReadBuilder, stream_read_builder, stream_write_builder
 from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.spec.spec_builder import resolved, set_spec
+from support.tables.handles import catalog_with_database
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +47,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def written(tmp_path: Path, kind: str) -> Any:
     partitions, keys, options, _, _ = KINDS[kind]
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, partitions or None, keys or None, options), False)
     for commit in range(3):
         rows = [{"k": key, "p": f"p{key % 4}", "v": commit} for key in range(commit * 7, commit * 7 + 12)]

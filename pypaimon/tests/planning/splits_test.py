@@ -34,7 +34,6 @@ pytestmark = pytest.mark.slow
 
 
 def partitioned(warehouse: Path, kind: pa.DataType | None = None, **options: str) -> Table:
-    """A table of (p, v), partitioned by p."""
     columns = pa.schema([("p", kind or pa.string()), ("v", pa.int64())])
     return Table(warehouse, columns=columns, partition_keys=["p"], **options)
 
@@ -87,9 +86,7 @@ def test_one_split_per_bucket_where_order_counts(tmp_path: Path) -> None:
 
 
 def test_unaware_buckets_are_packed_by_size(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    for key in range(6):
-        table.commit([key])
+    table = Table(tmp_path / "w").commit_each(range(6))
     for target, wanted in ((1, [1] * 6), (2 << 20, [2] * 3), (1 << 30, [6])):
         (plan,) = Drive.of(table, split_target_bytes=target, split_open_bytes=1 << 20).run()
         assert [len(split.files) for split in plan.splits()] == wanted
@@ -183,9 +180,7 @@ class TestNet:
             assert split.before_deletion_files and not split.data_deletion_files
 
     def test_states_without_a_file(self, tmp_path: Path) -> None:
-        table = Table(tmp_path / "w", primary_key=True, changelog_producer="lookup")
-        for key in range(3):
-            table.commit([key])
+        table = Table(tmp_path / "w", primary_key=True, changelog_producer="lookup").commit_each(range(3))
         drive = Drive.of(table, EARLIEST, catch_up=CatchUp.NET)
         assert drive.run() == []
         assert drive.position is not None and drive.position.snapshot == 4

@@ -121,9 +121,7 @@ def words(text: str) -> re.Pattern[str]:
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda each: str(each.__name__))
 def test_the_words_of_each_error_are_those_that_come(trouble: Callable[[Table], None], tmp_path: Path) -> None:
-    table = Table(tmp_path)
-    for number in range(4):
-        table.commit([number])
+    table = Table(tmp_path).commit_each(range(4))
     with pytest.raises(PaimonStreamError) as raised:
         trouble(table)
     error = raised.value

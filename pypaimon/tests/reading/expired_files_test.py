@@ -48,10 +48,7 @@ class Expiring(FaultFileIO):
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in KEYS:
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(KEYS)
 
 
 @pytest.mark.parametrize("policy", ["full", "earliest"])

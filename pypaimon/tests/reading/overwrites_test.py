@@ -12,6 +12,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import DictTarget, Position, StreamReadBuilder, stream_read_builder, stream_write_builder
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
+from support.tables.handles import write_by_pypaimon
 
 pytestmark = pytest.mark.slow
 
@@ -19,12 +20,7 @@ KEYS = 40
 
 
 def overwritten(table: SmallTable, rows: list[dict[str, Any]]) -> None:
-    builder = table.table.new_batch_write_builder().overwrite()
-    write, commit = builder.new_write(), builder.new_commit()
-    write.write_arrow(pa.Table.from_pylist(rows, schema=COLUMNS))
-    commit.commit(write.prepare_commit())
-    write.close()
-    commit.close()
+    write_by_pypaimon(table.table, pa.Table.from_pylist(rows, schema=COLUMNS), overwrite=True)
 
 
 @pytest.fixture

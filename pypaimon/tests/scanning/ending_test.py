@@ -27,10 +27,7 @@ SOON = 120
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in (1, 2):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each((1, 2))
 
 
 def caught_up(table: Table, hanging: HangingFileIO, prefetch: int) -> AsyncStreamingTableScan:

@@ -48,7 +48,6 @@ class Stream:
         return self._scan.plan() if self.face == "plan" else next(self._loop)
 
     def keys(self, found: Any) -> list[int]:
-        """Keys of the rows."""
         data = found.data if self.face == "batches" else self._read.to_arrow(found.splits())
         keys: list[int] = data["k"].to_pylist()
         return keys
@@ -88,7 +87,6 @@ def test_interrupted_at_any_line_a_stream_continues(table: Table, face: str) -> 
 
 
 def follow(table: Table, face: str, interrupt: Interrupt, outcome: list[Any]) -> None:
-    """Keep what comes of it, if it comes back."""
     outcome.append(followed(table, face, interrupt))
 
 

@@ -54,8 +54,7 @@ def keys(*firsts: int) -> list[int]:
 
 def saved_before_4(table: Table) -> Position:
     """A position that has read snapshots 1 to 3, of five."""
-    for key in range(5):
-        table.commit([key])
+    table.commit_each(range(5))
     drive = Drive.of(table, EARLIEST, catch_up=CatchUp.REPLAY)
     for _ in range(4):
         drive.step()
@@ -80,8 +79,7 @@ def test_a_position_is_held_against_the_changelog_that_outlives_its_snapshot(tmp
     position = saved_before_4(table)
     if rolled_back:
         table.rollback(2)
-        for key in range(12, 15):
-            table.commit([key])
+        table.commit_each(range(12, 15))
     (table.path / "changelog").mkdir()
     left = table.snapshot_path(3).read_text()
     table.expire(4)

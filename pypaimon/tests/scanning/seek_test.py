@@ -21,10 +21,7 @@ LONG = 30.0
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in range(1, 5):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 5))
 
 
 def scan_of(table: Table, file_io: FaultFileIO, consumer: str | None, start: str, prefetch: int) -> Any:

@@ -34,7 +34,6 @@ class ProgramServer:
 
     Attributes:
         name: Its address, for `program_server.send`.
-        owner: This process.
         variables: What a program's variables of this kind must be.
     """
 

@@ -22,6 +22,7 @@ from pypaimon.streaming.targets import apply_to_dict, last_changes
 from pypaimon.streaming.targets.changes import inserts
 from support.tables.copied_table import at, batches, changed, keyed, rows_of
 from support.tables.copied_table import stream as copied
+from support.tables.handles import write_by_pypaimon
 from support.tables.orders import COLUMNS, catalog, change, orders
 from support.tables.streamed_table import Table
 
@@ -160,10 +161,9 @@ def test_rows_that_move_between_partitions_need_these_among_the_keys(tables: Any
         [(1, "b", "+I"), (2, "a", "+I")],
         [(1, "b", "-D"), (1, "a", "+I"), (2, "a", "-D"), (2, "b", "+I")],
     ]:
-        write = table.new_batch_write_builder()
-        writer, commit = write.new_write(), write.new_commit()
-        writer.write_arrow(pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns))
-        commit.commit(writer.prepare_commit())
+        write_by_pypaimon(
+            table, pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns)
+        )
     state: dict[Any, Any] = {}
     for batch in batches(stream_read_builder(table).with_start("earliest").with_end(latest=True)):
         with pytest.raises(StreamConfigError, match=r"give them as keys too, \['id', 'day'\]"):

@@ -60,8 +60,6 @@ def source(tmp_path: Path) -> SmallTable:
 
 
 class PaimonPlace:
-    """Another Paimon table."""
-
     def __init__(self, directory: Path) -> None:
         self._table = SmallTable(directory / "copy", keys=())
 

@@ -22,12 +22,10 @@ ROWS = [(1, b"one", None), (2, None, b"zwei"), (3, b"", b"three" * 10), (4, b"vi
 
 
 def table_of(directory: Path, columns: pa.Schema = COLUMNS, **options: str) -> Any:
-    """A new table, alone in its warehouse."""
     return blob_table(directory, columns=columns, **options).handle()
 
 
 def write(table: Any, *commits: Sequence[tuple[Any, ...]], columns: pa.Schema = COLUMNS) -> list[Any]:
-    """Commit rows; the reports."""
     with stream_write_builder(table).with_commit_user("blobs").open_sync() as writer:
         reports = []
         for each in commits:
@@ -41,13 +39,11 @@ def write(table: Any, *commits: Sequence[tuple[Any, ...]], columns: pa.Schema = 
 
 
 def read(table: Any) -> list[tuple[Any, ...]]:
-    """What this library reads."""
     builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True)
     return [tuple(row.values()) for row in rows(builder)]
 
 
 def read_by_pypaimon(table: Any) -> list[tuple[Any, ...]]:
-    """What pypaimon reads."""
     return [tuple(row.values()) for row in batch_read(table)]
 
 

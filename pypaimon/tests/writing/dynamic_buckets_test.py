@@ -21,7 +21,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.routing import key_hashes
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
-from support.tables.handles import create_table
+from support.tables.handles import create_table, write_by_pypaimon
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -93,10 +93,7 @@ def test_pypaimon_continues(table: Table) -> None:
     for number in range(4):
         keys = rows(*range(3 * number, 3 * number + 5), value=f"{number}.")
         if number % 2:
-            builder = table.handle().new_batch_write_builder()
-            write, commit = builder.new_write(), builder.new_commit()
-            write.write_arrow(keys)
-            commit.commit(write.prepare_commit())
+            write_by_pypaimon(table.handle(), keys)
         else:
             with table.writer().open_sync() as writer:
                 writer.write(keys)

@@ -14,7 +14,7 @@ import pytest
 from pypaimon.streaming import StreamConfigError, stream_write_builder
 from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.writing import pending_rows, record_writer
-from support.stores.descriptors import descriptors
+from support.process_state import descriptors
 from support.tables.handles import batch_read, create_table
 from support.tables.written_tables import key_value_table
 

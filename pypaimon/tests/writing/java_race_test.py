@@ -56,7 +56,6 @@ def test_each_commit_is_there_once(java: LiveJava, tmp_path: Path, keyed: bool) 
 
 
 def made(java: LiveJava, warehouse: Path, keyed: bool) -> Any:
-    """A table of Java's."""
     # Waits of up to ten seconds would leave the table to one of them.
     waits = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "20 ms", "commit.max-retries": "100"}
     options = {"write-only": "true", **waits}

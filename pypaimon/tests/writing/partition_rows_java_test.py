@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import StreamConfigError, compact, stream_read_builder, stream_write_builder
@@ -24,6 +24,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.record_writer import NewPartitions
 from support.java.live import JavaError, LiveJava
+from support.tables.handles import catalog_with_database, create_table, write_by_pypaimon
 
 STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
 PATTERN = "partition.timestamp-pattern"
@@ -196,18 +197,12 @@ def test_rows_of_one_partition_are_in_one_whatever_wrote_them(java: LiveJava, tm
 
 
 def made(warehouse: Path, columns: pa.Schema, *keys: str, **options: str) -> Any:
-    """A table with the partition column `p`."""
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["p"], list(keys), options), False)
-    return catalog.get_table("db.t")
+    catalog = catalog_with_database(warehouse)
+    return create_table(catalog, "t", columns, partition_keys=["p"], primary_keys=list(keys), options=options)
 
 
 def written_by_pypaimon(table: Any, rows: pa.Table) -> None:
-    builder = table.new_batch_write_builder()
-    writer, commit = builder.new_write(), builder.new_commit()
-    writer.write_arrow(rows)
-    commit.commit(writer.prepare_commit())
+    write_by_pypaimon(table, rows)
 
 
 def overwritten(table: Any, rows: pa.Table) -> None:

@@ -27,7 +27,7 @@ from pypaimon.streaming.errors import (
     WriterConflictError,
 )
 from support.crash.crashing_file_io import MortalFileIO
-from support.tables.handles import batch_table
+from support.tables.handles import batch_table, create_table
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -336,12 +336,8 @@ def test_overwrite_replaces(table: Table) -> None:
 
 
 def partitioned(table: Table) -> Any:
-    """A table of days and values."""
-    from pypaimon import Schema
-
     columns = pa.schema([("day", pa.string()), ("value", pa.int64())])
-    table.catalog.create_table("db.days", Schema.from_pyarrow_schema(columns, partition_keys=["day"]), False)
-    return table.catalog.get_table("db.days")
+    return create_table(table.catalog, "days", columns, partition_keys=["day"])
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import BadChangeError, BadRowError
 from pypaimon.streaming.paimon.internals import AtomicType, DataField
-from support.tables.handles import batch_read
+from support.tables.handles import batch_read, catalog_with_database
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table
 
@@ -110,8 +110,7 @@ def test_columns_are_added_in_the_middle_of_a_commit(table: Table) -> None:
 
 
 def test_types_are_made_wider_in_the_middle_of_a_commit(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     columns = [
         DataField(0, "id", AtomicType("INT", False)),
         DataField(1, "n", AtomicType("INT")),
@@ -139,8 +138,7 @@ def test_a_table_without_a_key_takes_inserts(tmp_path: Path) -> None:
 
 
 def test_kinds_go_into_the_column_that_the_table_names(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     columns = [
         DataField(0, "id", AtomicType("INT", False)),
         DataField(1, "kind", AtomicType("STRING")),

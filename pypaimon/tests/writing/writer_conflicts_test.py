@@ -47,8 +47,6 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def other(key: int) -> Between:
-    """Another writer commits a row."""
-
     def commit(table: Table) -> None:
         with table.writer("other").open_sync() as writer:
             writer.write(rows(key, value="other"))
@@ -101,7 +99,6 @@ def visible(table: Table) -> Counter[tuple[Any, ...]]:
 
 
 def behind(table: Table, state: Counter[tuple[Any, ...]], *keys: int) -> Counter[tuple[Any, ...]]:
-    """A state with rows that the writer has added."""
     new = [(key, f"new{key}") for key in keys]
     if table.handle().is_primary_key_table:
         return Counter([*{**dict(iter(state)), **dict(new)}.items()])
@@ -203,7 +200,6 @@ def test_a_writer_ends(table: Table, between: str, stage: str) -> None:
 
 
 def live_files(table: Table) -> set[Path]:
-    """Data files that some snapshot names."""
     directory, found = TableDirectory.of(table.handle()), set[str]()
     for snapshot in directory.snapshots.list_snapshots():
         lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]

@@ -14,8 +14,8 @@ from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.streaming import stream_read_builder
 from support.samples import seeded
-from support.tables.edge_values import EDGES, edge_table, fill
 from support.tables.handles import create_table
+from support.tables.sample_values import EDGES, edge_table, fill
 from support.tables.written_rows import commit, stored
 
 OPERATORS = {

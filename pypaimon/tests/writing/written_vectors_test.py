@@ -23,7 +23,6 @@ ROWS = [
 
 
 def table(rows: list[Any]) -> pa.Table:
-    """Rows."""
     columns = zip(zip(*rows, strict=True), COLUMNS, strict=True)
     return pa.table([pa.array(list(column), field.type) for column, field in columns], schema=COLUMNS)
 

@@ -34,9 +34,7 @@ FULL_STARTS = {
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Three snapshots of a row each, the second one with a tag."""
-    table = Table(tmp_path / "warehouse")
-    for number in range(3):
-        table.commit([number])
+    table = Table(tmp_path / "warehouse").commit_each(range(3))
     table.handle().create_tag("two", 2)
     return table
 
@@ -76,8 +74,7 @@ def test_a_state_that_limits_cut_into_many_batches_is_planned_once(
         return plain(reader, manifests, *more)
 
     monkeypatch.setattr(ManifestReader, "entries", entries)
-    for number in range(3, 6):
-        table.commit([number])
+    table.commit_each(range(3, 6))
     driver = Driver(table, maxFilesPerTrigger="1")
     if frozen:
         driver.reader.prepareForTriggerAvailableNow()
@@ -125,8 +122,7 @@ def test_a_recreated_table_is_an_error(tmp_path: Path, begun_empty: bool, commit
     table.drop()
     table.create()
     table._writer = table.handle()
-    for number in range(commits):
-        table.commit([number])
+    table.commit_each(range(commits))
     with pytest.raises(TableChangedError, match="re-created"):
         run(table, offset)
     with pytest.raises(TableChangedError, match="re-created"):

@@ -228,8 +228,7 @@ def test_errors_reach_the_user_with_a_readable_line(spark: Any, table: Table, tm
     first.run(frame(spark, table))
     table.drop()
     table.create()
-    for number in range(5):
-        table.commit([number])
+    table.commit_each(range(5))
     with pytest.raises(StreamingQueryException, match=r"PaimonSourceError: .*another table"):
         Collected(tmp_path / "checkpoint").run(frame(spark, table))
 

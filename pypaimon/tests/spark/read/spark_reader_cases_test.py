@@ -59,9 +59,7 @@ def overwriting(keyed: bool) -> Any:
 
 
 def test_a_filter_prunes_files_before_they_are_read(tmp_path: Path) -> None:
-    table = Table(tmp_path / "warehouse", metadata__stats_mode="full")
-    for number in range(5):
-        table.commit([number])
+    table = Table(tmp_path / "warehouse", metadata__stats_mode="full").commit_each(range(5))
     assert len(files_of(Driver(table))) == 5
     assert len(files_of(Driver(table, filter="k = 3"))) == 1
     assert len(files_of(Driver(table, start="earliest", filter="k >= 3"))) == 2

@@ -283,8 +283,7 @@ def test_a_re_created_table_fails(table: Table) -> None:
     start = driver.latest(driver.initial())
     table.drop()
     table.create()
-    for number in range(4):
-        table.commit([number])
+    table.commit_each(range(4))
     with pytest.raises(TableChangedError, match="another table"):
         Driver(table).latest(start)
     with pytest.raises(TableChangedError):
@@ -391,15 +390,13 @@ def test_a_query_of_a_consumer_whose_history_was_rolled_back_is_an_error(table: 
     driver.rows(start, end)
     driver.reader.commit(end)
     table.rollback(2)
-    for key in range(100, 103):
-        table.commit([key])
+    table.commit_each(range(100, 103))
     query = Driver(table, **{"consumer-id": "etl"})
     with pytest.raises(TableChangedError, match="rolled back: snapshot 3"):
         query.latest(query.initial())
 
 
 def saved(table: Table) -> dict[str, int]:
-    """The next snapshots in the consumer files."""
     return {file.name: json.loads(file.read_text())["nextSnapshot"] for file in (table.path / "consumer").iterdir()}
 
 

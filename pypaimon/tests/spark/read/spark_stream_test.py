@@ -127,8 +127,7 @@ def test_a_stream_with_state_of_its_own_continues_after_a_restart(
 def test_available_now_from_a_tag_comes_as_far_as_the_table_or_says_why_not(
     spark: Any, table: Table, collected: Collected
 ) -> None:
-    for number in range(3):
-        table.commit([number])
+    table.commit_each(range(3))
     table.handle().create_tag("one", 1)
     from_tag = {"start__tag": "one", "start__full": "true"}
     assert keys(collected.run(frame(spark, table, **from_tag))) == [0, 1, 2]

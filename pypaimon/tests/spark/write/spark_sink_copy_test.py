@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -16,6 +16,7 @@ from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.spark.session import ATTEMPTS
 from support.spark.sink_application import POINTS, Application
+from support.tables.handles import catalog_with_database
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
@@ -28,8 +29,7 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string
 
 @pytest.mark.nightly
 def test_a_copy_stays_equal_through_kills(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path / "warehouse")
     keyed = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
     for name in ("origin", "copied"):
         catalog.create_table(f"db.{name}", keyed, False)

@@ -33,7 +33,6 @@ class Tables:
         self.options = {"warehouse": str(directory / "warehouse")}
 
     def create(self, name: str, **arguments: Any) -> dict[str, str]:
-        """A new table; the options of a write into it."""
         self.catalog.create_table(f"db.{name}", Schema.from_pyarrow_schema(COLUMNS, **arguments), False)
         return {**self.options, "table": f"db.{name}"}
 
@@ -49,7 +48,6 @@ class Tables:
         return sorted(zip(*(data[column].to_pylist() for column in data.schema.names), strict=True))
 
     def stream(self, frame: Any, options: dict[str, str], name: str, mode: str = "append") -> None:
-        """Run a stream until all is read."""
         query = (
             frame.writeStream.format("pypaimon").options(**options).outputMode(mode)
             .option("checkpointLocation", str(self.directory / f"checkpoint-{name}"))

@@ -30,7 +30,6 @@ class Deviation:
     executed: bool | None = None
 
     def fits(self, scenario: Scenario, read: Read) -> bool:
-        """Whether the entry is about this read."""
         if self.executed not in (None, read.execute_filter):
             return False
         return any(fnmatchcase(scenario.name, name) for name in self.scenario) and any(
@@ -43,7 +42,6 @@ class Deviation:
         return None if end is None else End(end)
 
     def wanted(self, scenario: Scenario, read: Read) -> Outcome:
-        """What the read must come to."""
         expect, base, outcome = self.expect, read, read.java
         if "like" in expect:
             base = scenario.reads[self._other(expect["like"], read.name)]
@@ -76,7 +74,6 @@ class Deviation:
 
 @cache
 def all_deviations() -> tuple[Deviation, ...]:
-    """The entries of `deviations.toml`, in order."""
     entries = tuple(_entry(**raw) for raw in read_toml(FILE)["deviation"])
     for entry in entries:
         if unknown := entry.expect.keys() - STEPS:

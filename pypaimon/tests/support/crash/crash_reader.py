@@ -48,7 +48,6 @@ class Reader:
         commit: `auto` or `manual`.
         plan_units: Units per plan, None for whole snapshots.
         death: `SIGKILL`, or `SIGTERM` with a handler that stops the scan.
-        prefetch: Plans made ahead.
     """
 
     resume: str

@@ -40,14 +40,7 @@ def to_warehouse(warehouse: Path, steps: Steps | None = None) -> DatabaseTarget:
 
 
 def start(warehouse: Path, target: Callable[[Path, Steps], DatabaseTarget], place: Path, number: int) -> BaseProcess:
-    """Copy the database `db` of a warehouse, in a process that is killed at a step.
-
-    Args:
-        warehouse: Its directory.
-        target: Makes what it is copied to.
-        place: Where that lies.
-        number: Of the step.
-    """
+    """Copy the database `db` of a warehouse, in a process that is killed at a step."""
     _FORKS.set_forkserver_preload([__name__])
     process = _FORKS.Process(target=_copy, args=(warehouse, target, place, number), daemon=True)
     process.start()

@@ -40,11 +40,7 @@ def check_killed(
     """Kill the process of a target at as many moments, and have the next one go on.
 
     Args:
-        warehouse: Where the table is made.
-        keys: Those of the target.
         opened: Opens the target of a name; it is pickled.
-        held: The rows of the target of a name.
-        kills: How many.
         commit_interval: As `replicate` takes it.
     """
     follow = partial(_follow, warehouse, opened, interval=commit_interval)
@@ -129,7 +125,6 @@ def race(warehouse: Path, opened: Callable[[], Target], *, is_killed: bool) -> l
     """Have two processes find an empty target, and fill it; the first is at its last batch when the other one begins.
 
     Args:
-        warehouse: Has the table.
         opened: Opens the target; it is pickled.
         is_killed: Whether the first process is killed there, or comes to its end.
 

@@ -25,8 +25,6 @@ def start(warehouse: Path, database: Path, loop: int = 0, worker: int = 0) -> Ba
     """Read what is there of `db.t`, and end.
 
     Args:
-        warehouse: Where the table lies.
-        database: The file of SQLite.
         loop: At which step of the loop all are killed; 0: at none.
         worker: At which file that a worker opens all are killed; 0: at none.
     """

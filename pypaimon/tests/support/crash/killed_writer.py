@@ -120,7 +120,6 @@ def found(table: Table, keyed: bool, noted: Path) -> dict[str, Any]:
 
 
 def files(table: Table) -> list[str]:
-    """Files of the table, relative to it."""
     return [str(path.relative_to(table.path)) for path in table.path.rglob("*") if path.is_file()]
 
 
@@ -140,7 +139,6 @@ def named(table: Table) -> set[str]:
 
 
 def orphans(table: Table) -> list[str]:
-    """Files that nothing names."""
     kept = ("snapshot/LATEST", "snapshot/EARLIEST", "schema/schema-0")
     own = [f"consumer/{prefix}{USER}" for prefix in ("consumer-", "sink-")]
     return sorted(set(files(table)) - named(table) - {*kept, *own})

@@ -27,9 +27,6 @@ class Mutant:
     """A rule that is switched off.
 
     Attributes:
-        what: What happens instead.
-        laws: Invariants that it violates.
-        patch: Switches the rule off.
         weather: Weather in which it is found soonest.
     """
 

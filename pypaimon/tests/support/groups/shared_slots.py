@@ -35,8 +35,6 @@ class Taken:
     """The part of a plan that was handed out.
 
     Attributes:
-        plan: The plan.
-        slots: Slots that its rows belong to.
         rows: Rows of all these slots that were handed out.
         is_whole: Whether these are all rows of the plan.
         is_confirmed: Whether the caller has confirmed it.
@@ -50,17 +48,7 @@ class Taken:
 
 
 class Seat:
-    """The membership of a reader, whose slots a test decides.
-
-    Args:
-        name: Name of the member.
-        shared: The table.
-
-    Attributes:
-        name: See above.
-        seconds: Its clock.
-        assigned: The slots of the member.
-    """
+    """The membership of a reader, whose slots a test decides."""
 
     has_ended = False
 
@@ -125,7 +113,6 @@ class Seat:
         return True
 
     def confirm(self) -> None:
-        """Confirm everything that was taken."""
         for taken in self._unconfirmed:
             taken.is_confirmed = taken.is_whole
         self._unconfirmed = [taken for taken in self._unconfirmed if not taken.is_whole]
@@ -145,13 +132,7 @@ class SharedSlots:
     """A table that members share, and what was handed out of each slot.
 
     Args:
-        builder: The stream that they share.
         slots: Number of slots if files are divided by name or partition; otherwise there is one for each bucket.
-        members: Number of members.
-
-    Attributes:
-        rule: How the table is divided.
-        seats: The members.
     """
 
     def __init__(self, builder: StreamReadBuilder, slots: int, members: int) -> None:
@@ -206,7 +187,6 @@ class SharedSlots:
         """A member writes its record, and the group acts on it.
 
         Args:
-            seat: The member.
             too_late: What it holds is held for too long by now.
         """
         seat.seconds += 2 * _MAX_HOLD * too_late
@@ -277,7 +257,6 @@ class SharedSlots:
                 self.save(seat)
 
     def close(self) -> None:
-        """End all members."""
         for seat in self.seats:
             seat.reader.close()
 
@@ -293,11 +272,7 @@ class SharedSlots:
         return found
 
     def shared(self, slot_of: Mapping[Any, int]) -> list[list[Row]]:
-        """The rows of each slot that the members have handed out; rows that were read again count once.
-
-        Args:
-            slot_of: The slots of rows, by their keys.
-        """
+        """The rows of each slot that the members have handed out; rows that were read again count once."""
         found: list[list[Row]] = []
         for slot, taken in enumerate(self._taken):
             others = [row for each in taken for row in each.rows if slot_of[row[0]] not in each.slots]

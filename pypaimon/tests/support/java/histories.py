@@ -12,8 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from support.java.families import BASES, MERGING, special_columns, special_options, special_steps
-from support.java.layouts import layouts
+from support.java.families import BASES, MERGING, layouts, special_columns, special_options, special_steps
 
 FORMATS = ("parquet", "parquet", "orc", "avro")
 NESTED: dict[str, dict[str, Any]] = {
@@ -85,7 +84,6 @@ class History:
     """A table, what is done to it, and how it is read.
 
     Attributes:
-        fields: (name, type in Paimon's JSON).
         steps: (what, arguments); see `live_java_compare`.
         zone: The time zone of the JVM, which the table names for ours.
     """
@@ -100,12 +98,10 @@ class History:
     zone: str = "UTC"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, to keep it in a file."""
         return asdict(self)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> History:
-        """What `to_json` gave."""
         setups = tuple(
             Setup(**{key: tuple(value) if isinstance(value, list) else value for key, value in each.items()})
             for each in raw["reads"]
@@ -128,7 +124,6 @@ def _json_type(name: str) -> Any:
 
 @st.composite
 def histories(draw: st.DrawFn, family: str) -> History:
-    """A history of a table of one family."""
     base = draw(st.sampled_from(BASES.get(family, (family,))))
     keyed = base not in ("append", "evolution")
     crossing = family == "cross-partition"

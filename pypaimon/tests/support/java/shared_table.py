@@ -21,8 +21,6 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.str
 
 
 class Shared:
-    """A table that Java and this library write by turns."""
-
     def __init__(self, java: LiveJava, warehouse: Path, *, keyed: bool, **options: str) -> None:
         self.java, self.warehouse, self.keyed = java, warehouse, keyed
         self.model: list[tuple[int, str]] = []

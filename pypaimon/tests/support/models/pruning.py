@@ -148,7 +148,6 @@ def batch(rows: Sequence[Row], read: TableSchema) -> pa.RecordBatch:
 
 
 def predicates(columns: Sequence[str]) -> st.SearchStrategy[Predicate]:
-    """Filters on these columns, of all operators."""
     return st.recursive(
         st.sampled_from(columns).flatmap(_leaf),
         lambda inner: st.builds(

@@ -42,7 +42,6 @@ class Driver:
         return found
 
     def batches(self, start: Offset | None = None) -> list[list[tuple[Any, ...]]]:
-        """All batches until nothing is new."""
         start = start or self.initial()
         found = []
         while (end := self.latest(start)) != start:
@@ -67,6 +66,5 @@ def batch_tasks(given: dict[str, str]) -> Iterator[Iterator[pa.RecordBatch]]:
 
 
 def batch_rows(table: Table, **more: str) -> list[tuple[Any, ...]]:
-    """All rows of a batch read."""
     tasks = batch_tasks({**options(table), **spelled(more)})
     return [tuple(row.values()) for task in tasks for batch in task for row in batch.to_pylist()]

@@ -29,7 +29,6 @@ class World:
     """One table and what was done to it.
 
     Attributes:
-        model: The rows that must be there.
         done: Whether the next batch is in the table already, though Spark has not logged it.
         next_batch: The batch that Spark will run, again or for the first time.
         unknown: How often it could not be known whether a batch was committed.
@@ -121,11 +120,9 @@ class World:
         self.model = applied(self.model, rows, self.keyed)
 
     def after(self, batch: int) -> list[tuple[int, int]]:
-        """The rows once a batch is in the table."""
         return applied([] if self.overwrite else self.model, self.rows_of(batch), self.keyed)
 
     def rows(self) -> list[tuple[int, int]]:
-        """The rows of the latest snapshot."""
         data = batch_table(self.table())
         return sorted(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
@@ -139,7 +136,6 @@ class World:
         assert len(set(commits)) == len(commits)
 
     def latest(self) -> int:
-        """Id of the latest snapshot."""
         names = [path.name for path in (self.path / "snapshot").glob("snapshot-*")]
         return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
@@ -157,17 +153,14 @@ class World:
             (self.path / "snapshot" / f"snapshot-{number}").unlink(missing_ok=True)
 
     def data_files(self) -> set[str]:
-        """Names of the data files on disk."""
         return {name for _, _, names in os.walk(self.path) for name in names if name.startswith("data-")}
 
     def live_files(self) -> set[str]:
-        """Names of the data files that the latest snapshot holds."""
         plan = self.table().new_read_builder().new_scan().plan()
         return {file.file_name for split in plan.splits() for file in split.files}
 
 
 def write(table: Any, rows: list[tuple[int, int]], user: str, overwrite: bool) -> list[Any]:
-    """Commit messages of a task that writes rows."""
     writer = RecordWriter(PaimonTable(table), user, overwrite)
     ids, values = ([row[position] for row in rows] for position in (0, 1))
     batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(values, pa.int64())], schema=COLUMNS)
@@ -181,5 +174,4 @@ def write(table: Any, rows: list[tuple[int, int]], user: str, overwrite: bool) -
 
 
 def applied(state: list[tuple[int, int]], rows: list[tuple[int, int]], keyed: bool) -> list[tuple[int, int]]:
-    """Rows with others written over them."""
     return sorted((dict(state) | dict(rows)).items() if keyed else [*state, *rows])

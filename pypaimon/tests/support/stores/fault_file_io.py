@@ -24,8 +24,6 @@ class Call:
     Attributes:
         number: From 1, over all kinds.
         kind: `read`, `list`, `write` or `delete`.
-        path: Of the file or directory.
-        answer: Asks the store.
     """
 
     def __init__(self, number: int, kind: str, path: str, answer: Callable[[], Any]) -> None:
@@ -36,7 +34,6 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
         return self.path.rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -68,18 +65,15 @@ class FaultFileIO(LocalFileIO):
         self._wherever = fault
 
     def forget(self) -> None:
-        """Forget calls and faults."""
         with self._lock:
             self.calls.clear()
             self._faults.clear()
             self._wherever = None
 
     def names(self, kind: str | None = None) -> list[str]:
-        """Names of what was asked for."""
         return [path.rsplit("/", 1)[-1] for each, path in self.calls if kind in (None, each)]
 
     def counts(self) -> Counter[str]:
-        """Calls by kind."""
         return Counter(kind for kind, _ in self.calls)
 
     def new_input_stream(self, path: str) -> Any:
@@ -121,12 +115,7 @@ class FaultFileIO(LocalFileIO):
 
 
 class HangingFileIO(FaultFileIO):
-    """Calls hang until `go_on` is set, if `hangs` says so.
-
-    Attributes:
-        hanging: Set once one hangs.
-        written: Set once a write is done.
-    """
+    """Calls hang until `go_on` is set, if `hangs` says so. `hanging` is set once one does, `written` after a write."""
 
     def __init__(self, hangs: Callable[[Call], object] = lambda call: False) -> None:
         super().__init__()
@@ -153,12 +142,7 @@ def data_files_from(number: int) -> Callable[[Call], bool]:
 
 
 class Meeting:
-    """The first requests for some files wait until several of them are under way; the others pass.
-
-    Args:
-        names: Of the files.
-        parties: How many.
-    """
+    """The first requests for some files wait until several of them are under way; the others pass."""
 
     def __init__(self, names: Collection[str], parties: int = 2) -> None:
         self._names = names
@@ -208,7 +192,6 @@ def failing(error: OSError) -> Fault:
 
 
 def truncated(call: Call) -> Any:
-    """Half of the bytes come."""
     found = call.answer()
     return found[: len(found) // 2] if call.kind == "read" else found
 
@@ -223,3 +206,37 @@ RESET = ConnectionResetError(104, "connection reset by peer")
 UNAVAILABLE = OSError("When reading information for key 'x': AWS Error SLOW_DOWN during HeadObject: HTTP status 503")
 FORBIDDEN = OSError("When getting information: AWS Error ACCESS_DENIED during HeadObject operation: HTTP status: 403")
 MISSING = OSError("When getting information: AWS Error RESOURCE_NOT_FOUND during HeadObject: HTTP status 404")
+
+
+__all__ = ["SCHEME", "DyingStore"]
+
+
+class DyingStore(FaultFileIO):
+    """Objects `object://<path>` in local files.
+
+    Attributes:
+        steps_left: Steps until it dies, None for never; each request is two steps, before and after it took effect.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps_left: int | None = None
+        self.dead = False
+        self.wherever(self._in_two_steps)
+
+    def dies_after(self, steps: int | None) -> None:
+        """Die after so many steps from now; None: live on."""
+        self.steps_left, self.dead = steps, False
+
+    def _in_two_steps(self, call: Call) -> Any:
+        self._step()
+        answer = call.answer()
+        self._step()
+        return answer
+
+    def _step(self) -> None:
+        if self.steps_left is not None:
+            self.dead = self.dead or self.steps_left == 0
+            self.steps_left = max(self.steps_left - 1, 0)
+        if self.dead:
+            raise OSError("dead")

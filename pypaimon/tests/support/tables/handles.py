@@ -30,10 +30,7 @@ def create_table(catalog: Any, name: str, columns: pa.Schema, *, database: str =
     """Create a table in a database and return its handle.
 
     Args:
-        catalog: pypaimon's catalog.
         name: The table's name without its database.
-        columns: Its columns.
-        database: The database, which must exist.
         arguments: `primary_keys`, `partition_keys` and `options`, as pypaimon's `Schema` takes them.
     """
     full_name = f"{database}.{name}"

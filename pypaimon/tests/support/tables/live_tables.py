@@ -57,17 +57,14 @@ def often(table: Any, clock: Clock | None = None) -> StreamReadBuilder:
 
 
 def in_order(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Rows in an order in which they can be compared."""
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
 def live_threads() -> list[threading.Thread]:
-    """The threads of live tables."""
     return [thread for thread in threading.enumerate() if thread.name == "paimon-live"]
 
 
 def assert_ended(threads: Iterable[threading.Thread]) -> None:
-    """Check that threads end."""
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()

@@ -65,5 +65,4 @@ def expired_orders(catalog: Any) -> Any:
 
 
 def state_of(table: Any) -> dict[int, str]:
-    """The status of each order."""
     return {row["id"]: row["status"] for row in batch_read(table, ["id", "status"])}

@@ -24,7 +24,6 @@ class Drive:
 
     Attributes:
         planner: Of a fresh handle, whose retries do not pause.
-        state: Where it stands.
         millis: What the clock shows; late enough for every bound and delay, unless set.
     """
 
@@ -44,11 +43,9 @@ class Drive:
 
     @staticmethod
     def of(table: Table, start: Start | Position = LATEST_FULL, **settings: Any) -> Drive:
-        """A drive over a table of tests."""
         return Drive(table.handle(), start, **settings)
 
     def step(self) -> Step:
-        """One step; the state is the one after it."""
         taken = self.planner.step(self.state)
         self.state = taken.state
         return taken
@@ -79,11 +76,9 @@ class Drive:
 
     @property
     def position(self) -> Position | None:
-        """Where it stands."""
         return self.planner.position(self.state)
 
     def rows(self, plans: Sequence[Plan]) -> list[Row]:
-        """The rows of plans, in their order."""
         return [row for plan in plans for row in rows(self._read, plan)]
 
     def keys(self, plans: Sequence[Plan] | None = None) -> list[int]:
