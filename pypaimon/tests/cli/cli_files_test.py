@@ -7,12 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 from pypaimon.streaming import compact, stream_write_builder, table_files
 from pypaimon.streaming.compaction import FileCount
 from support.docs.cli_runs import Program
-from support.tables.handles import catalog_with_database
+from support.tables.handles import catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +21,7 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day",
 def created(warehouse: Path, keys: list[str], **options: str) -> Any:
     catalog = catalog_with_database(warehouse)
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-    schema = Schema.from_pyarrow_schema(COLUMNS, partition_keys=["day"], primary_keys=keys or None, options=given)
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    return create_table(catalog, "t", COLUMNS, partition_keys=["day"], primary_keys=keys or None, options=given)
 
 
 def write(table: Any, day: str, commits: int) -> None:

@@ -311,11 +311,9 @@ def test_options_that_are_altered_make_other_files_due(tmp_path: Path) -> None:
 def test_keys_may_differ_by_a_nanosecond_from_file_to_file(tmp_path: Path) -> None:
     catalog = World(tmp_path).catalog
     columns = pa.schema([pa.field("id", pa.timestamp("ns"), nullable=False), ("v", pa.int64())])
-    schema = Schema.from_pyarrow_schema(
-        columns, primary_keys=["id"], options={"bucket": "1", "target-file-size": "1 b"}
+    table = create_table(
+        catalog, "fine", columns, primary_keys=["id"], options={"bucket": "1", "target-file-size": "1 b"}
     )
-    catalog.create_table("db.fine", schema, False)
-    table = catalog.get_table("db.fine")
     with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
         for _ in range(2):
             writer.write(pa.table([pa.array([1, 2, 3], pa.timestamp("ns")), [1, 2, 3]], schema=columns))

@@ -135,8 +135,7 @@ def test_a_write_that_is_under_way_is_waited_for(table: Table, reader: Callable[
 
 
 def test_a_rewrite_of_its_files_is_waited_for_and_none_begins_later(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w", consumer__expiration_time="1 h")
-    table.commit([1])
+    table = Table(tmp_path / "w", consumer__expiration_time="1 h").commit_each([1])
     held = HangingFileIO()
     scan = builder(table, held).with_start("earliest").new_streaming_scan()
     assert scan.plan() is not None

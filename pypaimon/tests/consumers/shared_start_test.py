@@ -217,13 +217,10 @@ def test_an_expired_start_is_an_error_once_a_shard_has_saved(site: ShardedTable)
 
 
 def test_the_start_of_a_table_that_was_rolled_back_is_found_again(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
-    table.commit([2])
+    table = Table(tmp_path / "w").commit_each((1, 2))
     assert (plan := _etl(table).plan()) is not None and plan.snapshot_id == 2
     table.rollback(1)
-    table.commit([3])
-    table.commit([4])
+    table.commit_each((3, 4))
     plan = _etl(table).plan()
     assert plan is not None and plan.snapshot_id == 3
     saved = _etl(table, shard=(0, 2))
@@ -236,12 +233,10 @@ def test_the_start_of_a_table_that_was_rolled_back_is_found_again(tmp_path: Path
 
 
 def test_the_start_of_a_recreated_table_is_found_again(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     assert _etl(table).plan() is not None
     fence = (table.path / "consumer" / "consumer-etl.first-plan").read_bytes()
-    table.drop()
-    table.create()
+    table.recreate()
     table.commit([7], table=table.handle())
     table.commit([8], table=table.handle())
     (table.path / "consumer").mkdir()

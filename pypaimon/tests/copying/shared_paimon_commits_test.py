@@ -31,6 +31,7 @@ from pypaimon.streaming import (
 )
 from support.samples import SOAK, examples
 from support.tables.copied_table import batches, copying
+from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -266,9 +267,7 @@ def test_plans_of_two_schemas_share_no_commit(tmp_path: Path) -> None:
     copy = copy_of(source)
     for table in (source, copy):
         table.catalog.alter_table(table.name, [SchemaChange.add_column("more", AtomicType("INT"))], False)
-    with source.writer("later").open_sync() as writer:
-        writer.write(changes(("+I", 3, "c")))
-        writer.commit()
+    write_with(source.writer("later"), changes(("+I", 3, "c")))
     builder = every_plan(source).with_on_schema_change("follow")
     replicate(builder, PaimonTarget(copy.handle()), commit_interval=LONG)
     assert [row[0] for row in copy.rows()] == [1, 2, 3]

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pypaimon import Schema
 
-from pypaimon.streaming import stream_read_builder, stream_write_builder
+from pypaimon.streaming import stream_read_builder
 from support.repository import ROOT
-from support.tables.handles import catalog_with_database
+from support.tables.handles import catalog_with_database, write_by_stream
 
 pytestmark = pytest.mark.torch
 
@@ -35,9 +35,7 @@ def test_each_run_learns_what_is_new(example: Any, tmp_path: Path, monkeypatch: 
 
     def commit() -> None:
         x = [number % 100 / 50 - 1 for number in range(3200)]
-        with stream_write_builder(table).open_sync() as writer:
-            writer.write(pa.table([x, [3 * value + 1 for value in x]], schema=COLUMNS))
-            writer.commit()
+        write_by_stream(table, pa.table([x, [3 * value + 1 for value in x]], schema=COLUMNS))
 
     commit()
     assert example.train(stream_read_builder(table), checkpoint, workers=0).rows == 3200

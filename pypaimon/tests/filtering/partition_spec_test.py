@@ -20,7 +20,7 @@ from pypaimon.streaming.formats.binary_row_encoding import encoded_columns
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema
 from support.tables.chain_tables import DELTA, SNAPSHOT, ChainTable
-from support.tables.handles import catalog_with_database, create_table
+from support.tables.handles import catalog_with_database, create_table, write_by_stream
 
 UTC = dt.timezone.utc
 NAMED: dict[str, tuple[pa.DataType, list[Any], list[tuple[Any, str]]]] = {
@@ -69,9 +69,7 @@ def made(warehouse: Path, kind: pa.DataType, values: list[Any], **options: str) 
     catalog = catalog_with_database(warehouse)
     columns = pa.schema([("id", pa.int64()), ("p", kind)])
     table = create_table(catalog, "t", columns, partition_keys=["p"], options=options)
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({"id": range(len(values)), "p": pa.array(values, kind)}, schema=columns))
-        writer.commit()
+    write_by_stream(table, pa.table({"id": range(len(values)), "p": pa.array(values, kind)}, schema=columns))
     return table
 
 
@@ -216,9 +214,7 @@ def test_some_columns_name_all_partitions_that_have_their_values(tmp_path: Path)
     columns = pa.schema([("day", pa.date32()), ("id", pa.int64()), ("hour", pa.int32())])
     table = create_table(catalog, "t", columns, partition_keys=["hour", "day"])
     days = [dt.date(2024, 1, day) for day in (1, 1, 2, 2)]
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({"day": days, "id": range(4), "hour": [7, 8, 7, 8]}, schema=columns))
-        writer.commit()
+    write_by_stream(table, pa.table({"day": days, "id": range(4), "hour": [7, 8, 7, 8]}, schema=columns))
     with stream_write_builder(table).with_overwrite({"day": "2024-01-01"}).open_sync() as writer:
         writer.write(pa.table({"day": days[:1], "id": [9], "hour": [9]}, schema=columns))
         writer.commit()

@@ -15,7 +15,7 @@ from pypaimon import Schema
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from support.groups.shared_slots import Row, SharedSlots
 from support.samples import SOAK, how_to_repeat, seeded, some
-from support.tables.handles import catalog_with_database
+from support.tables.handles import catalog_with_database, write_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -63,14 +63,10 @@ class History:
         return pa.Table.from_pylist(found, KINDED if kinded else COLUMNS)
 
     def write(self) -> None:
-        with stream_write_builder(self.table).with_commit_user("w").open_sync() as writer:
-            writer.write(self.rows(kinded=self._keyed))
-            writer.commit()
+        write_with(stream_write_builder(self.table).with_commit_user("w"), self.rows(kinded=self._keyed))
 
     def overwrite(self) -> None:
-        with stream_write_builder(self.table).with_commit_user("o").with_overwrite().open_sync() as writer:
-            writer.write(self.rows(kinded=False))
-            writer.commit()
+        write_with(stream_write_builder(self.table).with_commit_user("o").with_overwrite(), self.rows(kinded=False))
 
     def compact(self, *, full: bool = False) -> None:
         compact(self.table, full=full or self.numbers.random() < 0.5)

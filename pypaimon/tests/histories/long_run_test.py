@@ -220,8 +220,7 @@ def no_idle_threads() -> None:
 def test_weeks_of_following_leave_everything_as_it_is(
     tmp_path: Path, small_caches: None, no_log: None, no_idle_threads: None
 ) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([0])
+    table = Table(tmp_path / "w").commit_each([0])
     commits = RepeatedCommits(table, keep=3 * ROUND)
     file_io = FaultFileIO()
     builder = table.builder(file_io, VirtualClock()).with_start("latest").with_catch_up("replay").with_consumer_id("c")

@@ -267,8 +267,7 @@ async def test_lag_and_saves_come_before_the_first_plan(table: Table, beating: B
 
 
 async def test_files_of_a_reader_are_kept_from_its_first_plan_on(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w", consumer__expiration_time="1 h")
-    table.commit([1])
+    table = Table(tmp_path / "w", consumer__expiration_time="1 h").commit_each([1])
     scan = table.builder().with_consumer_id("c").new_streaming_scan()
     assert await scan.plan_async() is not None
     assert "paimon-keep-alive" in [thread.name for thread in threading.enumerate()]

@@ -58,8 +58,7 @@ def file_io() -> Iterator[HangingFiles]:
 def test_what_hangs_in_one_stream_does_not_stop_another_of_the_same_handle(
     tmp_path: Path, file_io: HangingFiles, kind: str
 ) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     first = set(table.path.rglob("*.parquet" if kind == "data" else "manifest-*"))
     table.commit([2])
     builder = table.builder(file_io).with_end(latest=True).with_catch_up("replay")

@@ -169,8 +169,7 @@ def test_a_new_snapshot_costs_itself_its_list_its_manifest_and_a_look_at_the_one
 
 
 def test_where_changelogs_outlive_snapshots_one_more_is_asked_for(tmp_path: Path, file_io: FaultFileIO) -> None:
-    table = Table(tmp_path / "w", changelog__num_retained__max="90", snapshot__num_retained__max="9")
-    table.commit([1])
+    table = Table(tmp_path / "w", changelog__num_retained__max="90", snapshot__num_retained__max="9").commit_each([1])
     with caught_up(table, file_io) as scan:
         for number in range(2, 5):
             assert scan.plan() is None

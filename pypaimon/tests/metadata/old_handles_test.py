@@ -384,8 +384,7 @@ def test_a_snapshot_that_a_recreated_table_lacks_is_not_the_error(
     table: Table, read: Callable[[Table], Callable[[], Any]], expired: bool
 ) -> None:
     reads = read(table)
-    table.drop()
-    table.create()
+    table.recreate()
     handle = table.handle()
     for key in range(7 if expired else 1):
         table.commit([key], table=handle)

@@ -377,8 +377,7 @@ def test_a_position_of_another_branch_is_refused(table: Table, forked: bool) -> 
         scan.close()
     assert positions["main"] != positions["b"]
     if forked:
-        table.commit([7])
-        table.commit([8])
+        table.commit_each((7, 8))
         table.expire(8)
     for name, other in (("main", "b"), ("b", "main")):
         again = following_branch(table, name)
@@ -398,8 +397,7 @@ def following_branch(table: Table, branch: str) -> AsyncStreamingTableScan:
 
 
 def test_a_position_of_another_table_is_refused(table: Table, tmp_path: Path) -> None:
-    other = Table(tmp_path / "other")
-    other.commit([1])
+    other = Table(tmp_path / "other").commit_each([1])
     position = following(table).plan()
     assert position is not None
     scan = following(other)
@@ -429,8 +427,7 @@ def test_a_seek_after_a_rollback_reads_what_is_there_now(table: Table) -> None:
     read = table.builder().new_read()
     assert keys(read, available(scan)) == [1, 2, 3, 4, 5, 6]
     table.rollback(3)
-    table.commit([40])
-    table.commit([50])
+    table.commit_each((40, 50))
     scan.restore(4)
     assert keys(read, available(scan)) == [40, 50]
     scan.close()

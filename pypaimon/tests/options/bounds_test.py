@@ -39,6 +39,7 @@ from pypaimon.streaming.writing.dynamic_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.statistics import StatsMode
 from support.docs.cli_runs import subcommands
+from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -229,9 +230,7 @@ def test_durations_are_seconds_or_timedeltas(table: Table, name: str) -> None:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     found = key_value_table(tmp_path_factory.mktemp("bounds"))
-    with found.writer().open_sync() as writer:
-        writer.write(rows(1))
-        writer.commit()
+    write_with(found.writer(), rows(1))
     return found
 
 

@@ -45,6 +45,7 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 from pypaimon.streaming.spec.stream_spec import StreamSpec
+from support.tables.handles import read_with
 from support.tables.orders import catalog, create_orders, events
 from support.tables.streamed_table import Table
 
@@ -409,8 +410,7 @@ def test_only_the_partitions_of_the_option_are_read(tmp_path: Path, partitions: 
     assert found_days(table, partitions) == [f"2026-11-{day}" for day in days]
     builder = stream_read_builder(table.copy({"scan.partitions": partitions})).with_start("earliest")
     builder.with_filter(builder.new_predicate_builder().greater_than("value", 9)).with_end(latest=True)
-    with builder.open_sync() as opened:
-        rows = [row for batch in opened for row in batch.data.to_pylist()]
+    rows = read_with(builder)
     assert sorted({row["day"].day for row in rows}) == days
     assert all(row["value"] > 9 for row in rows)
 

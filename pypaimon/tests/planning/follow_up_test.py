@@ -158,8 +158,7 @@ def test_a_snapshot_without_changelog_makes_no_plan_of_it(append: Table) -> None
 
 
 def test_limits_and_positions_inside_a_snapshot_stay(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     table.commit_files(range(10, 14))
     table.commit_files(range(20, 24))
     builder = table.builder().with_follow_up_scanner(Even()).with_limits(max_splits=1)

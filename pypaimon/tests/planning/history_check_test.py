@@ -55,8 +55,7 @@ def test_a_rollback_with_equal_counts_that_new_commits_overtook_is_found_before_
         if kept:
             table.rollback(kept)
         else:
-            table.drop()
-            table.create()
+            table.recreate()
             table._writer = table.handle()
         for key in range(kept + 1, 5 + more):
             table.commit([100 + key])
@@ -71,8 +70,7 @@ def test_an_empty_table_that_was_recreated_while_a_stream_waited(tmp_path: Path,
     table = Table(tmp_path / "w")
     with table.builder().with_start(start).with_prefetch(0).new_streaming_scan() as scan:
         assert scan.plan() is None
-        table.drop()
-        table.create()
+        table.recreate()
         table._writer = table.handle()
         table.commit([1])
         with pytest.raises(TableChangedError, match="re-created"):

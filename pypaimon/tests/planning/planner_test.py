@@ -119,8 +119,7 @@ class TestStart:
     def test_a_position_of_a_recreated_table_is_not_an_end(self, table: Table) -> None:
         table.commit([1])
         position = Position(Drive.of(table).directory.identity, 2)
-        table.drop()
-        table.create()
+        table.recreate()
         with pytest.raises(TableChangedError, match="another table"):
             Drive.of(table, position, end=End(latest=True)).run()
 
@@ -228,8 +227,7 @@ class TestFilesByCreationTime:
     @pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "America/New_York"])
     def test_manifests_hold_the_local_time(self, tmp_path: Path, local_zone: Callable[[str], None], zone: str) -> None:
         local_zone(zone)
-        table = Table(tmp_path / "w")
-        table.commit([1])
+        table = Table(tmp_path / "w").commit_each([1])
         for offset, wanted in ((-60_000, [1]), (60_000, [])):
             start = Start(StartMode.FROM_FILE_CREATION_TIME, millis=committed_at(table, 1) + offset)
             assert Drive.of(table, start).keys() == wanted
@@ -277,8 +275,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("bound", ["watermark", "millis"])
     def test_a_restart_after_the_last_plan_hands_out_no_more(self, table: Table, bound: str) -> None:
-        table.commit([1])
-        table.commit([2])
+        table.commit_each((1, 2))
         amended(table, 1, watermark=100)
         time = committed_at(table, 1)
         settings = {"end_watermark": 50} if bound == "watermark" else {"end": End(millis=time - 1)}
@@ -318,8 +315,7 @@ class TestFollow:
 
     @pytest.mark.parametrize("kind", ["APPEND", "COMPACT", "OVERWRITE", "ANALYZE"])
     def test_a_changelog_is_read_of_whatever_kind_its_snapshot_is(self, tmp_path: Path, kind: str) -> None:
-        table = Table(tmp_path / "w", primary_key=True, changelog_producer="input")
-        table.commit([1])
+        table = Table(tmp_path / "w", primary_key=True, changelog_producer="input").commit_each([1])
         drive = Drive.of(table)
         assert drive.keys() == [1]
         table.commit([2])
@@ -372,15 +368,13 @@ class TestFollow:
         assert drive.keys() == [2]
 
     def test_a_snapshot_that_was_replaced_while_a_limit_had_cut_it(self, tmp_path: Path) -> None:
-        table = Table(tmp_path / "w", primary_key=True, bucket="4")
-        table.commit([0])
+        table = Table(tmp_path / "w", primary_key=True, bucket="4").commit_each([0])
         table.commit(range(20))
         drive = Drive.of(table, Start(StartMode.FROM_SNAPSHOT, snapshot_id=2), limits=Limits(max_splits=1))
         while drive.step().plan is None:
             pass
         table.rollback(1)
-        table.commit([3])
-        table.commit([4])
+        table.commit_each((3, 4))
         for ahead in (drive.state.ahead, ()):
             drive.state = replace(drive.state, ahead=ahead)
             with pytest.raises(TableChangedError, match="rolled back: snapshot 2"):
@@ -440,8 +434,7 @@ class TestFollow:
         assert (caught.value.wanted, caught.value.earliest, caught.value.latest) == (2, 3, 4)
 
     def test_a_few_snapshots_behind_cost_no_more_than_their_replay(self, tmp_path: Path) -> None:
-        table = Table(tmp_path / "w")
-        table.commit([0])
+        table = Table(tmp_path / "w").commit_each([0])
         names = []
         for mode in (CatchUp.AUTO, CatchUp.REPLAY):
             file_io = FaultFileIO()
@@ -454,8 +447,7 @@ class TestFollow:
         assert names[0] == names[1]
 
     def test_an_idle_poll_of_a_net_catch_up_is_one_request(self, tmp_path: Path) -> None:
-        table = Table(tmp_path / "w", primary_key=True)
-        table.commit([0])
+        table = Table(tmp_path / "w", primary_key=True).commit_each([0])
         file_io = FaultFileIO()
         drive = Drive(table.handle(file_io), LATEST, catch_up=CatchUp.NET)
         drive.run()

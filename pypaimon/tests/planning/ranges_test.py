@@ -261,8 +261,7 @@ class TestRows:
 
     def test_a_table_that_was_rescaled_cannot_be_compared_though_no_key_has_moved(self, tmp_path: Path) -> None:
         """As in Java, of append tables too."""
-        table = Table(tmp_path / "warehouse", bucket="2", bucket_key="k")
-        table.commit([1])
+        table = Table(tmp_path / "warehouse", bucket="2", bucket_key="k").commit_each([1])
         table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "4")], False)
         table.commit([2], overwrite=True, table=table.handle())
         with pytest.raises(UnsupportedTableError, match="number of buckets of the table"):

@@ -205,8 +205,7 @@ def test_an_overwrite_is_one_split_per_bucket_with_both_sides(tmp_path: Path) ->
 
 
 def test_the_builder_hands_out_the_same_splits(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     plan = StreamReadBuilder(table.handle()).new_streaming_scan().plan()
     assert plan is not None
     (own,) = Drive.of(table).run()

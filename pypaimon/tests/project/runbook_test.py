@@ -45,8 +45,7 @@ def beyond(table: Table) -> None:
 def recreated(table: Table) -> None:
     with table.builder().with_start("latest").new_streaming_scan() as scan:
         scan.plan()
-        table.drop()
-        table.create()
+        table.recreate()
         for _ in range(20):
             scan.plan()
 
@@ -55,8 +54,7 @@ def rolled_back(table: Table) -> None:
     with table.builder().with_start("earliest").with_prefetch(0).new_streaming_scan() as scan:
         available(scan)
         table.rollback(3)
-        table.commit([7])
-        table.commit([8])
+        table.commit_each((7, 8))
         scan.plan()
 
 

@@ -129,8 +129,7 @@ def test_a_position_inside_a_snapshot_names_the_file_that_was_handed_out(tmp_pat
     table.commit_files(range(3))
     drive = Drive.of(table, EARLIEST, limits=ONE_SPLIT)
     position = first_plan(drive).position
-    table.drop()
-    table.create()
+    table.recreate()
     table.commit_files(range(10, 13))
     again = Drive.of(table, replace(position, table=Drive.of(table).directory.identity, fingerprint=None))
     with pytest.raises(TableChangedError, match="which is not in this snapshot"):
@@ -197,8 +196,7 @@ def test_the_end_that_was_found_at_the_start_stays_where_the_stream_begins_again
 
 def test_a_schema_that_was_followed_stays_where_the_stream_begins_again(tmp_path: Path) -> None:
     """A writer that knows of no newer schema may commit after one that does."""
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     slow = table.handle()
     table.catalog.alter_table(table.name, [SchemaChange.add_column("x", AtomicType("STRING"))], False)
     table.write(pa.table({"k": [2], "v": ["b"], "x": ["c"]}), table=table.handle())

@@ -89,8 +89,7 @@ def is_next_poll(file_io: HangingFileIO, call: Call) -> bool:
 
 
 async def test_after_a_seek_no_step_that_was_made_ahead_is_waited_for(tmp_path: Path, hanging: HangingFileIO) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     scan = scan_of(table, hanging, None, "earliest", prefetch=3)
     hanging.hangs = lambda call: is_next_poll(hanging, call)
     assert (await scan.plan_async()).snapshot_id == 1
@@ -146,8 +145,7 @@ async def test_after_a_seek_a_save_is_waited_for_by_the_next_plan_until_its_requ
 async def test_lag_and_commits_do_not_wait_for_a_step_that_hangs_nor_a_step_for_them(
     tmp_path: Path, hanging: HangingFileIO
 ) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     scan = scan_of(table, hanging, "c", "earliest", prefetch=0)
     plan = await scan.plan_async()
     hanging.hangs = lambda call: call.name == "snapshot-2"

@@ -55,8 +55,7 @@ def test_streams_and_batches_keep_to_the_rules_of_the_moment(rest: RestServer, t
     rest.rules = {"filter": at_most(1), "columnMasking": SECRET}
     options = {**rest.options, "table": "db.t"}
     driver = Driver(options)
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     assert driver.rows(start, end) == [(1, None)]
     rest.rules = {"filter": at_most(3), "columnMasking": {}}
     write(table, [{"k": 3, "v": "c"}, {"k": 4, "v": "d"}], COLUMNS)
@@ -84,8 +83,7 @@ def test_files_are_not_left_to_spark(rest: RestServer, table: Any) -> None:
 
 @pytest.mark.parametrize(("mode", "message"), [("rows", "not supported"), ("files", r"query-auth\.enabled")])
 def test_a_catalog_that_has_no_rules_to_ask_for_is_refused(tmp_path: Path, mode: str, message: str) -> None:
-    table = Table(tmp_path / "w", query_auth__enabled="true")
-    table.commit([1])
+    table = Table(tmp_path / "w", query_auth__enabled="true").commit_each([1])
     driver = Driver(table, mode=mode)
     start = driver.initial()
     with pytest.raises(UnsupportedTableError, match=message):

@@ -58,8 +58,7 @@ def test_lent_keys_that_have_run_out_are_asked_for_again(
     rest = RestServer(server, table, lambda: int(clock.time() * 1000))
     try:
         driver = Driver({**rest.options, "table": "db.t"})
-        start = driver.initial()
-        end = driver.latest(start)
+        start, end = driver.first()
         assert driver.rows(start, end) == [(1,)]
         first = rest.lent
         assert first >= 1

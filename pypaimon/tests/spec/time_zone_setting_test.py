@@ -24,7 +24,7 @@ from pypaimon.streaming.model.time_zone import TIME_ZONE, zone_of_table
 from pypaimon.streaming.options.between import between_of_options
 from pypaimon.streaming.options.start import start_of_options
 from support.process_state import in_zone
-from support.tables.handles import catalog_with_database
+from support.tables.handles import catalog_with_database, write_with
 
 ZONE = "Asia/Shanghai"
 LOCAL = AtomicType("TIMESTAMP(3) WITH LOCAL TIME ZONE")
@@ -64,9 +64,7 @@ class World:
         if self.zone is not None:
             builder.with_time_zone(self.zone)
         moments = pa.array([MOMENT], pa.timestamp("ms", "UTC"))
-        with builder.open_sync() as writer:
-            writer.write(pa.table({"k": pa.array([1], pa.int32()), "p": moments, "t": moments}))
-            writer.commit()
+        write_with(builder, pa.table({"k": pa.array([1], pa.int32()), "p": moments, "t": moments}))
 
     def row(self) -> dict[str, Any]:
         builder = stream_read_builder(self.table)

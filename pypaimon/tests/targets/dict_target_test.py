@@ -8,7 +8,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 from pypaimon.streaming import (
     DuckDBDatabase,
@@ -22,7 +21,7 @@ from pypaimon.streaming.targets import apply_to_dict, last_changes
 from pypaimon.streaming.targets.changes import inserts
 from support.tables.copied_table import at, batches, changed, keyed, rows_of
 from support.tables.copied_table import stream as copied
-from support.tables.handles import write_by_pypaimon
+from support.tables.handles import create_table, write_by_pypaimon
 from support.tables.orders import COLUMNS, catalog, change, orders
 from support.tables.streamed_table import Table
 
@@ -154,9 +153,7 @@ def test_an_update_is_not_a_row_to_append(tmp_path: Path) -> None:
 def test_rows_that_move_between_partitions_need_these_among_the_keys(tables: Any) -> None:
     columns = pa.schema([("id", pa.int64()), ("day", pa.string()), ("kind", pa.string())])
     options = {"bucket": "2", "rowkind.field": "kind", "changelog-producer": "input"}
-    schema = Schema.from_pyarrow_schema(columns, partition_keys=["day"], primary_keys=["id"], options=options)
-    tables.create_table("db.moving", schema, False)
-    table = tables.get_table("db.moving")
+    table = create_table(tables, "moving", columns, partition_keys=["day"], primary_keys=["id"], options=options)
     for rows in [
         [(1, "b", "+I"), (2, "a", "+I")],
         [(1, "b", "-D"), (1, "a", "+I"), (2, "a", "-D"), (2, "b", "+I")],

@@ -159,8 +159,7 @@ def test_a_stream_that_begins_after_rows_that_the_copy_lacks_is_refused(plain: T
     database = duckdb.connect()
     position = followed(database, stream(plain), []).load_position()
     before = held(database)
-    plain.commit([40])
-    plain.commit([41])
+    plain.commit_each((40, 41))
     target = DuckDBTarget(database, "copy")
     builder = stream(plain).with_start(snapshot_id=plain.latest())
     if start == "position":

@@ -25,6 +25,7 @@ from support.java.live import LiveJava
 from support.java.values import value
 from support.process_state import in_zone
 from support.samples import SOAK, sample_seed, seeded
+from support.tables.handles import write_with
 from support.tables.sample_values import EDGES, ArrowRows, fields, fill
 from support.tables.written_rows import KINDS, commit, recount
 
@@ -221,9 +222,7 @@ def write_for(table: Any, rows: pa.Table, zone: str | None) -> None:
     builder = stream_write_builder(table)
     if zone is not None:
         builder.with_time_zone(zone)
-    with builder.open_sync() as writer:
-        writer.write(rows)
-        writer.commit()
+    write_with(builder, rows)
 
 
 def found_here(table: Any) -> pa.Table:

@@ -8,12 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 from pypaimon.streaming import PaimonStreamError, compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.metadata.file_paths import merged_changelog_range
 from support.stores.fault_file_io import Call, FaultFileIO, failing
-from support.tables.handles import catalog_with_database
+from support.tables.handles import catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +23,7 @@ MERGED = {"precommit-compact": "true", "bucket": "4"}
 def made(warehouse: Path, **options: str) -> Any:
     catalog = catalog_with_database(warehouse)
     given = {**MERGED, **options}
-    schema = Schema.from_pyarrow_schema(ROWS, partition_keys=["p"], primary_keys=["p", "k"], options=given)
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    return create_table(catalog, "t", ROWS, partition_keys=["p"], primary_keys=["p", "k"], options=given)
 
 
 def write(table: Any, value: str, keys: int = 40) -> None:
@@ -102,9 +99,7 @@ def test_only_small_files_are_put_together_and_up_to_the_size_of_a_file(
 def test_the_former_name_of_the_option_counts(tmp_path: Path) -> None:
     options = {"changelog-producer": "input", "changelog.precommit-compact": "true", "bucket": "4"}
     catalog = catalog_with_database(tmp_path)
-    schema = Schema.from_pyarrow_schema(ROWS, partition_keys=["p"], primary_keys=["p", "k"], options=options)
-    catalog.create_table("db.t", schema, False)
-    table = catalog.get_table("db.t")
+    table = create_table(catalog, "t", ROWS, partition_keys=["p"], primary_keys=["p", "k"], options=options)
     write(table, "x")
     assert len(changelogs(table)) == 2
 

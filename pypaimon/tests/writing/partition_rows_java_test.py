@@ -24,7 +24,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.record_writer import NewPartitions
 from support.java.live import JavaError, LiveJava
-from support.tables.handles import catalog_with_database, create_table, write_by_pypaimon
+from support.tables.handles import catalog_with_database, create_table, write_by_pypaimon, write_by_stream, write_with
 
 STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
 PATTERN = "partition.timestamp-pattern"
@@ -185,9 +185,7 @@ def test_rows_of_one_partition_are_in_one_whatever_wrote_them(java: LiveJava, tm
         )  # fmt: skip
         java.call("write", flushes=[[["+I", *each, 1] for each in given]])
         table = CatalogFactory.create({"warehouse": warehouse}).get_table("d.t")
-        with stream_write_builder(table).open_sync() as writer:
-            writer.write(rows_of(table))
-            writer.commit()
+        write_by_stream(table, rows_of(table))
         assert len(set(partition_rows(table))) == len(given), kind
         assert rows_in_java(java) == len(given) * (1 if keyed else 2), kind
         report = compact(table, full=True)
@@ -207,9 +205,7 @@ def written_by_pypaimon(table: Any, rows: pa.Table) -> None:
 
 def overwritten(table: Any, rows: pa.Table) -> None:
     """The partitions of the rows hold these."""
-    with stream_write_builder(table).with_overwrite().open_sync() as writer:
-        writer.write(rows)
-        writer.commit()
+    write_with(stream_write_builder(table).with_overwrite(), rows)
 
 
 FINE = pa.schema([("p", pa.timestamp("us")), ("k", pa.int64())])
@@ -238,9 +234,7 @@ def test_an_overwrite_replaces_a_partition_with_the_bytes_of_pypaimon(tmp_path: 
 
 def test_partitions_that_differ_by_nanoseconds_are_overwritten_each_by_itself(tmp_path: Path) -> None:
     table = made(tmp_path, FINEST)
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({"p": [123_456_788, 123_456_789], "k": [1, 2]}, schema=FINEST))
-        writer.commit()
+    write_by_stream(table, pa.table({"p": [123_456_788, 123_456_789], "k": [1, 2]}, schema=FINEST))
     directory = TableDirectory.of(table)
     (manifest,) = TableState(directory, directory.snapshots.get_latest_snapshot()).manifests
     stats = manifest["_PARTITION_STATS"]
@@ -257,9 +251,7 @@ def test_a_partition_with_other_buckets_takes_no_rows_whatever_its_value(tmp_pat
     columns = pa.schema([pa.field("p", value.type, nullable=False), pa.field("k", pa.int64(), nullable=False)])
     rows = pa.table([pa.array([value]), pa.array([1])], schema=columns)
     table = made(tmp_path, columns, "p", "k", bucket="1")
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(rows)
-        writer.commit()
+    write_by_stream(table, rows)
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
     catalog.alter_table("db.t", [SchemaChange.set_option("bucket", "2")], False)
     with (

@@ -13,7 +13,7 @@ from pypaimon import Schema
 from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import BadChangeError, BadRowError
 from pypaimon.streaming.paimon.internals import AtomicType, DataField
-from support.tables.handles import batch_read, catalog_with_database
+from support.tables.handles import batch_read, catalog_with_database, read_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table
 
@@ -37,8 +37,7 @@ def table(tmp_path: Path) -> Table:
 
 def changelog(table: Table) -> list[tuple[Any, ...]]:
     builder = stream_read_builder(table.handle()).with_start("earliest").with_end(latest=True)
-    with builder.open_sync() as stream:
-        return [tuple(row.values()) for batch in stream for row in batch.data.to_pylist()]
+    return [tuple(row.values()) for row in read_with(builder)]
 
 
 HISTORY = [

@@ -29,6 +29,7 @@ from pypaimon.streaming.errors import WriterClosedError, WriterConflictError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, sample_seed
 from support.stores.counting_file_io import CountingFileIO
+from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -48,9 +49,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 def other(key: int) -> Between:
     def commit(table: Table) -> None:
-        with table.writer("other").open_sync() as writer:
-            writer.write(rows(key, value="other"))
-            writer.commit()
+        write_with(table.writer("other"), rows(key, value="other"))
 
     return commit
 
@@ -69,8 +68,7 @@ def altered(*changes: SchemaChange) -> Between:
 
 
 def recreated(table: Table) -> None:
-    table.drop()
-    table.create()
+    table.recreate()
 
 
 GOES_ON: dict[str, Between] = {
@@ -193,9 +191,7 @@ def test_a_writer_ends(table: Table, between: str, stage: str) -> None:
     assert set(table.data_files()) - before <= (set() if state is None else live_files(table))
     if state is not None:
         assert visible(table) == state
-        with table.writer().open_sync() as writer:
-            writer.write(rows(9, value="new"))
-            writer.commit()
+        write_with(table.writer(), rows(9, value="new"))
         assert visible(table) == behind(table, state, 9)
 
 

@@ -14,7 +14,7 @@ from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.streaming import stream_read_builder
 from support.samples import seeded
-from support.tables.handles import create_table
+from support.tables.handles import create_table, read_with
 from support.tables.sample_values import EDGES, edge_table, fill
 from support.tables.written_rows import commit, stored
 
@@ -111,5 +111,4 @@ def test_statistics_and_indexes_of_char_in_orc_are_of_what_java_reads(warehouse:
     assert (file.value_stats.min_values.values, file.value_stats.max_values.values) == (["ab"], ["b"])
     assert stored(file.file_path)["v"].to_pylist() == ["ab", "b"]
     builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True).with_filter("v = 'ab'")
-    with builder.open_sync() as stream:
-        assert [row for batch in stream for row in batch.data.to_pylist()] == [{"v": "ab"}]
+    assert read_with(builder) == [{"v": "ab"}]

@@ -57,8 +57,7 @@ def test_each_run_comes_as_far_as_the_table(table: Table, start: dict[str, str],
     rows, offset = run(table, None, **start, **limits)
     assert sorted(row[0] for row in rows) == [0, 1, 2]
     assert run(table, offset, **start, **limits) == ([], offset)
-    table.commit([3])
-    table.commit([4])
+    table.commit_each((3, 4))
     rows, offset = run(table, offset, **start, **limits)
     assert sorted(row[0] for row in rows) == [3, 4]
 
@@ -119,8 +118,7 @@ def test_a_recreated_table_is_an_error(tmp_path: Path, begun_empty: bool, commit
     if not begun_empty:
         table.commit([1])
     _, offset = run(table, None)
-    table.drop()
-    table.create()
+    table.recreate()
     table._writer = table.handle()
     table.commit_each(range(commits))
     with pytest.raises(TableChangedError, match="re-created"):
@@ -137,8 +135,7 @@ def test_a_recreated_table_is_an_error(tmp_path: Path, begun_empty: bool, commit
 def test_a_checkpoint_needs_no_tag(table: Table, full: str, available_now: bool) -> None:
     start = {"start__tag": "two", "start__full": full}
     driver = Driver(table, **start)
-    first = driver.initial()
-    offset = driver.latest(first)
+    first, offset = driver.first()
     rows = driver.rows(first, offset)
     table.handle().delete_tag("two")
     table.commit([3])

@@ -166,8 +166,7 @@ def test_no_file_is_skipped(spark: Any, tmp_path: Path) -> None:
 
 
 def test_files_that_spark_does_not_see_are_refused(tmp_path: Path) -> None:
-    table = Table(tmp_path / "warehouse", data_file__prefix="_data-")
-    table.commit([1])
+    Table(tmp_path / "warehouse", data_file__prefix="_data-").commit_each([1])
     with pytest.raises(UnsupportedTableError, match=r"_data-.* is hidden"):
         native_read(None, place(tmp_path / "warehouse"))
 

@@ -43,8 +43,7 @@ def test_a_stream_delivers_the_table_and_then_each_change_once(spark: Any, table
     table.commit([1, 2])
     assert keys(collected.run(frame(spark, table))) == [1, 2]
     assert collected.run(frame(spark, table)) == []
-    table.commit([3])
-    table.commit([4])
+    table.commit_each((3, 4))
     assert keys(collected.run(frame(spark, table))) == [3, 4]
     assert frame(spark, table).schema.simpleString() == "struct<k:bigint,v:string>"
 
@@ -78,8 +77,7 @@ def test_latest_of_an_empty_table_begins_with_its_first_snapshot(
     spark: Any, table: Table, collected: Collected
 ) -> None:
     assert collected.run(frame(spark, table, start="latest")) == []
-    table.commit([1])
-    table.commit([2])
+    table.commit_each((1, 2))
     assert keys(collected.run(frame(spark, table, start="latest"))) == [1, 2]
 
 

@@ -50,6 +50,14 @@ class Group:
     def files(self) -> dict[str, int]:
         return {info.name.text: info.next_snapshot for info in self.manager.infos()}
 
+    def flushed(self, progress: Progress, now: float, force: bool = False) -> dict[str, int]:
+        progress.flush(now, force=force)
+        return self.files()
+
+    def confirmed(self, progress: Progress, position: Position, now: float, force: bool = False) -> dict[str, int]:
+        progress.confirm(position)
+        return self.flushed(progress, now, force)
+
     def put(self, **files: int) -> None:
         """Files as Java writes them; `s0of2` stands for a shard, `_first` at the end for a pin."""
         for text, next_snapshot in files.items():

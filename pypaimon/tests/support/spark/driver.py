@@ -33,6 +33,11 @@ class Driver:
     def latest(self, start: Offset, limit: Any = None) -> Offset:
         return through_json(self.reader.latestOffset(start, limit or self.limit))
 
+    def first(self) -> tuple[Offset, Offset]:
+        """Start and end of the first batch."""
+        start = self.initial()
+        return start, self.latest(start)
+
     def rows(self, start: Offset, end: Offset) -> list[tuple[Any, ...]]:
         found = []
         for task in self.reader.partitions(start, end):

@@ -94,6 +94,10 @@ class Table:
     def drop(self) -> None:
         self.catalog.drop_table(self.name, False)
 
+    def recreate(self) -> None:
+        self.drop()
+        self.create()
+
     # ---- handles and streams ----
 
     def handle(self, file_io: Any = None, **options: str) -> Any:
