@@ -48,12 +48,7 @@ DELICATE = {
 
 
 class Source:
-    """A table `t`, and streams of it: of the table, of a member of a group, or of its database.
-
-    Args:
-        kind: Which of them.
-        database: The database of the table.
-    """
+    """A table `t`, and streams of it: of the table, of a member of a group, or of its database."""
 
     def __init__(self, kind: str, database: Database) -> None:
         self.kind = kind

@@ -40,10 +40,7 @@ class Place:
     """A table, two handles of it, and a way to hold the next save of the first one.
 
     Attributes:
-        commit: Commits keys.
-        first, second: Builders on handles of their own.
         holding: The next save within the block waits until `go_on`, after `hanging`.
-        compares: Whether a late save changes nothing.
     """
 
     def __init__(

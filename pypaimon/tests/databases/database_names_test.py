@@ -26,12 +26,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class SlowCatalog:
-    """A catalog whose answers come late, and now and then are errors that pass.
-
-    Args:
-        catalog: Of pypaimon.
-        chance: Draws them.
-    """
+    """A catalog whose answers come late, and now and then are errors that pass."""
 
     def __init__(self, catalog: Any, chance: random.Random) -> None:
         self._catalog = catalog

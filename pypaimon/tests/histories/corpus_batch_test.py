@@ -47,7 +47,6 @@ class BatchRange:
         columns: Names and SQL types of what comes out; an empty type is not known.
         projection: The columns that are asked for, or None.
         rows: What Java returns; None: an error.
-        java_error: Java's error.
     """
 
     scenario: str
@@ -75,7 +74,6 @@ class BatchOutcome:
 
     Attributes:
         rows: Its rows; None: an error.
-        error: The error, if it is one of ours.
     """
 
     rows: tuple[Row, ...] | None
@@ -99,7 +97,6 @@ def read(case: BatchRange, *, kinds: bool = True, cut: bool = False) -> BatchOut
     """Read a range as a stream, with the builder's `with_range`.
 
     Args:
-        case: What to read.
         kinds: Whether rows have their kind; else they are values only.
         cut: Plans are as small as can be, and each is read by a stream that goes on behind the one before.
     """

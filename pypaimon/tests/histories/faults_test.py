@@ -94,13 +94,9 @@ class Follower:
     """Follows a table to its end through errors.
 
     Attributes:
-        table: The table.
-        file_io: What it is reached through.
         consumer: Whether progress is saved under a consumer id.
-        found: Rows, in order.
         lives: The same with their snapshots, from one restart to the next.
         saved: The next snapshot that was saved at the end of each life, None if none was.
-        errors: What was raised.
     """
 
     def __init__(self, table: Table, file_io: FaultFileIO, consumer: bool) -> None:

@@ -40,7 +40,6 @@ class RepeatedCommits:
     All commits add the same file.
 
     Args:
-        table: A table with one snapshot.
         keep: The number of snapshots that expiry leaves.
     """
 
@@ -109,11 +108,8 @@ class Size:
     """What this process holds.
 
     Attributes:
-        snapshots: Handed out by then.
         blocks: Pieces of memory that Python's objects take.
         resident: Bytes of the process, Arrow's included.
-        threads: Alive.
-        files: Open.
         tasks: Most tasks of an event loop that were left.
     """
 

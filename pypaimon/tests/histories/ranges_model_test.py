@@ -28,12 +28,7 @@ Rows = Counter[tuple[Any, ...]]
 
 
 class History:
-    """A table with a random history.
-
-    Attributes:
-        random: What else is drawn.
-        table: It.
-    """
+    """A table with a random history."""
 
     def __init__(self, warehouse: Path, kind: str, random: Random) -> None:
         chosen = TABLES[kind]

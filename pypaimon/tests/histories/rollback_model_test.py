@@ -47,9 +47,7 @@ class History:
     """A table, and all commits that it ever had.
 
     Attributes:
-        table: As it is now.
         line: Its commits now, by snapshot; each is its key.
-        before: The commit before each one.
     """
 
     def __init__(self, warehouse: Path) -> None:
@@ -102,12 +100,7 @@ class History:
 
 
 class Reader:
-    """A stream on a handle that may be older than the table is.
-
-    Args:
-        history: What it reads.
-        builder: How it reads.
-    """
+    """A stream on a handle that may be older than the table is."""
 
     def __init__(self, history: History, builder: StreamReadBuilder) -> None:
         self._history = history

@@ -37,11 +37,7 @@ MISSING_COLUMN = PredicateBuilder(PyarrowFieldParser.to_paimon_schema(COLUMNS.se
 
 
 class BeatingFileIO(FaultFileIO):
-    """Each request comes back only after the event loop has gone round some times more.
-
-    Attributes:
-        beats: How often the loop has gone round.
-    """
+    """Each request comes back only after the event loop has gone round some times more."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,9 +26,7 @@ class HangingFiles(FaultFileIO):
     """Requests for some files hang until the test is over.
 
     Attributes:
-        hangs: Says for which.
         hold: What a request that hangs does; by default it is given up at once.
-        held: How many hang.
     """
 
     def __init__(self) -> None:

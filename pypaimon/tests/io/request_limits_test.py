@@ -31,12 +31,7 @@ NEVER = 3600.0
 
 
 class SlowData(FaultFileIO):
-    """Every read of a data file takes its time.
-
-    Args:
-        spend: How.
-        seconds: How much.
-    """
+    """Every read of a data file takes its time."""
 
     def __init__(self, spend: Callable[[float], object] = takes, seconds: float = SLOW) -> None:
         super().__init__()

@@ -23,11 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 class JavaBitmaps:
-    """Makes and unites bitmaps in a process of Java.
-
-    Args:
-        jvm: What its gateway shows of it.
-    """
+    """Makes and unites bitmaps in a process of Java."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
@@ -37,8 +33,6 @@ class JavaBitmaps:
 
         Args:
             ranges: First and last value of each, which are added in this order; unsigned.
-            removed: Values that are taken out again.
-            optimized: Whether runs are stored as such.
         """
         bitmap = self._jvm.org.roaringbitmap.longlong.Roaring64Bitmap()
         for first, last in ranges:

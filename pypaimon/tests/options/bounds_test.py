@@ -49,15 +49,7 @@ GREATEST_LONG = 2**63 - 1
 
 @dataclass(frozen=True)
 class Bound:
-    """One bound.
-
-    Attributes:
-        name: What the message calls the option.
-        give: Gives it a value.
-        allowed: The last value that is allowed.
-        refused: The next one.
-        says: How the message names the bound.
-    """
+    """One bound."""
 
     name: str
     give: Callable[[Table, Any], object]

@@ -98,13 +98,7 @@ def recounted(table: Table, snapshot_id: int, total: int) -> None:
 
 
 class TwoHistories:
-    """A table that is rolled back to a snapshot, and then holds other commits, at one moment.
-
-    Attributes:
-        table: As it is now.
-        old: Its keys before, one to a snapshot.
-        new: And after that moment.
-    """
+    """A table that is rolled back to a snapshot, and then holds other commits, at one moment."""
 
     def __init__(self, table: Table, scratch: Path, length: int, kept: int) -> None:
         self.table = table

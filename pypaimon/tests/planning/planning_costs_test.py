@@ -28,12 +28,7 @@ Next = Callable[[ReadUnit | None], PlannedSplits]
 
 
 class Costly(CraftedPlans):
-    """A keyed table of many buckets, whose every snapshot has several manifests, and plans that keep no manifest.
-
-    Args:
-        warehouse: Where it lies.
-        partitions: How many it has.
-    """
+    """A keyed table of many buckets, whose every snapshot has several manifests, and plans that keep no manifest."""
 
     def __init__(self, warehouse: Path, partitions: int = 4) -> None:
         super().__init__(CraftedTable(warehouse, keyed=True, partitioned=True, buckets=2, options={"bucket": "2"}))

@@ -33,13 +33,7 @@ READS: dict[str, dict[str, Any]] = {
 
 
 class Window(CraftedPlans):
-    """A table whose snapshots share partitions and buckets; some add nothing, or take away what others added.
-
-    Args:
-        warehouse: Where it lies.
-        keyed: Whether it has a primary key.
-        bucket: Its option of this name.
-    """
+    """A table whose snapshots share partitions and buckets; some add nothing, or take away what others added."""
 
     def __init__(self, warehouse: Path, keyed: bool = True, bucket: str = "2") -> None:
         buckets = max(int(bucket), 0)

@@ -36,7 +36,6 @@ class World:
     """A table whose partitions are of moments.
 
     Args:
-        path: Where.
         zone: What its option says; None: nothing.
         given: Whether readers and writers are told the zone by their builders, in the place of the option.
     """

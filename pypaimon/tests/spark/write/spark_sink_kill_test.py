@@ -38,9 +38,6 @@ class Killed:
     """What an application has left that was killed with all its queries.
 
     Attributes:
-        directory: Of all that it had.
-        catalog: Its tables.
-        queries: Those that write.
         wanted: What their tables are to hold in the end, by kind.
         read: The table that a query read which was in its first batch.
     """

@@ -184,5 +184,10 @@ def _whole(plan: Plan) -> float:
     return plan.position.snapshot + (plan.position.unit is not None)
 
 
+def caught_up(readers: Iterable[ShardReader]) -> None:
+    for reader in readers:
+        reader.catch_up()
+
+
 def read_by(readers: Iterable[ShardReader]) -> Counter[int]:
     return sum((reader.keys for reader in readers), Counter())
