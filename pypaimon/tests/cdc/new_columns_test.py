@@ -11,13 +11,7 @@ from pypaimon import Schema
 
 from pypaimon.streaming.cdc.change_reader import ChangeRows, read_changes
 from pypaimon.streaming.cdc.change_values import Reading
-from pypaimon.streaming.cdc.new_columns import (
-    Alteration,
-    alterations,
-    altered,
-    check_policy,
-    refuse_new_columns,
-)
+from pypaimon.streaming.cdc.new_columns import Alteration, alterations, altered, check_policy, refuse_new_columns
 from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.internals import AtomicType

@@ -79,12 +79,7 @@ class Followed:
     [(engine, "lookup") for engine in ENGINES]
     + [(engine, "full-compaction") for engine in ENGINES if engine != "first-row"],
 )
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=EXAMPLES, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, trigger=st.integers(1, 4), small=st.sampled_from(["1 b", "128 mb"]), deduplicate=st.booleans())
 def test_changes_give_the_rows(
     engine: str, producer: str, steps: list[Any], trigger: int, small: str, deduplicate: bool

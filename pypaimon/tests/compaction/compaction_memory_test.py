@@ -23,8 +23,7 @@ POOLS: list[pa.MemoryPool] = []
 
 
 @pytest.mark.parametrize(
-    ("options", "full"),
-    [({}, True), (VECTORS, False), (VECTORS | {"changelog-producer": "lookup"}, True)],
+    ("options", "full"), [({}, True), (VECTORS, False), (VECTORS | {"changelog-producer": "lookup"}, True)]
 )
 def test_four_times_as_many_rows_take_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], full: bool

@@ -25,10 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 EXAMPLES = 300 if SOAK else 2
 BUDGET = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
+    max_examples=EXAMPLES, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
 )
 COLUMNS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.int64())]

@@ -140,12 +140,7 @@ class Marked:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=EXAMPLES, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
 @given(
     steps=STEPS,
     trigger=st.integers(1, 4),

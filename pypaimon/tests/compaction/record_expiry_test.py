@@ -98,12 +98,7 @@ ROWS = st.lists(
 )
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=EXAMPLES, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(st.tuples(ROWS, st.integers(0, 9), st.booleans()), min_size=2, max_size=8),
     options=st.sampled_from(KINDS),

@@ -76,9 +76,7 @@ loop.close()
 """
 
 
-def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent_s_streams(
-    tmp_path: Path,
-) -> None:
+def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent_s_streams(tmp_path: Path) -> None:
     Table(tmp_path / "w").commit_each(range(1, 5))
     command = program("support.crash.forked_reader", str(tmp_path / "w"), options=("-W", "error"))
     ran = subprocess.run(command, capture_output=True, text=True, timeout=1200)

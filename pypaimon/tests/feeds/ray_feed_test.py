@@ -37,9 +37,7 @@ from support.tables.handles import read_with
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.filterwarnings(
-        "ignore::ResourceWarning",
-        "ignore::pytest.PytestUnraisableExceptionWarning",
-        "ignore::DeprecationWarning:ray.*",
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning:ray.*"
     ),
 ]
 ATTEMPTS = 8

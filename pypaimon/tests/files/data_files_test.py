@@ -395,10 +395,7 @@ def test_rows_in_arrays_and_maps_are_mapped_by_field_id() -> None:
             "n",
             RowType(
                 True,
-                [
-                    field(1, "list", ArrayType(True, row)),
-                    field(2, "map", MapType(True, AtomicType("INT", False), row)),
-                ],
+                [field(1, "list", ArrayType(True, row)), field(2, "map", MapType(True, AtomicType("INT", False), row))],
             ),
         )
 

@@ -67,10 +67,7 @@ def standing(**changes: object) -> PlanRows:
 
 
 WANTED = Outcome(
-    plans=(
-        plan(2, ["+I", 1, "a"], ["-U", 2, "b"], ["+U", 2, "c"]),
-        plan(4, ["+I", 3, "d"], ["-D", 1, "a"]),
-    ),
+    plans=(plan(2, ["+I", 1, "a"], ["-U", 2, "b"], ["+U", 2, "c"]), plan(4, ["+I", 3, "d"], ["-D", 1, "a"])),
     end=End.WAITING,
     final_next=5,
     columns=("id", "v"),

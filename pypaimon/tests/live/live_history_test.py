@@ -24,10 +24,7 @@ from support.tables.live_tables import check, in_order, often
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 BUDGET = settings(
-    max_examples=300 if SOAK else 2,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
+    max_examples=300 if SOAK else 2, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
 )
 STEPS = ["commit", "commit", "commit", "alter", "empty", "compact", "overwrite", "rescale", "restart", "expire"]
 

@@ -51,9 +51,7 @@ pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 DEEP = b'{"a":' * 100_000
 PATIENT = settings(
-    deadline=None,
-    max_examples=1200 if SOAK else 25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None, max_examples=1200 if SOAK else 25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 STREAMS = settings(PATIENT, max_examples=500 if SOAK else 12)
 

@@ -172,11 +172,7 @@ BOUNDS = [
     of_table("commit.max-retries", lambda table: commit_backoff(PaimonTable(table).options), *whole_from(0)),
     *(
         of_table(f"dynamic-bucket.{name}", lambda table: BucketRules.of(PaimonTable(table).options), *bound)
-        for name, greatest in (
-            ("target-row-num", GREATEST_LONG),
-            ("initial-buckets", 32767),
-            ("max-buckets", 32767),
-        )
+        for name, greatest in (("target-row-num", GREATEST_LONG), ("initial-buckets", 32767), ("max-buckets", 32767))
         for bound in (
             (1, 0, f"a whole number from 1 to {greatest}"),
             (greatest, greatest + 1, f"a whole number from 1 to {greatest}"),

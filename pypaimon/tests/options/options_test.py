@@ -40,10 +40,7 @@ from pypaimon.streaming.options.stream_options import (
     refuse_unmergeable,
 )
 from pypaimon.streaming.options.table_kinds import BucketFunctionType, ChangelogProducer, MergeEngineKind
-from pypaimon.streaming.options.table_traits import (
-    TableTraits,
-    merge_engine_of,
-)
+from pypaimon.streaming.options.table_traits import TableTraits, merge_engine_of
 from pypaimon.streaming.spec.stream_spec import StreamSpec
 from support.tables.handles import read_with
 from support.tables.orders import catalog, create_orders, events
@@ -308,8 +305,7 @@ def test_when_changelogs_outlive_snapshots(changelog: dict[str, str], wanted: bo
 
 
 @pytest.mark.parametrize(
-    ("options", "highest"),
-    [({}, 5), ({"num-sorted-run.compaction-trigger": "3"}, 3), ({"num-levels": "3"}, 2)],
+    ("options", "highest"), [({}, 5), ({"num-sorted-run.compaction-trigger": "3"}, 3), ({"num-levels": "3"}, 2)]
 )
 def test_full_compactions_lead_to_the_highest_level(options: dict[str, str], highest: int) -> None:
     found = TableTraits.of(schema({"changelog-producer": "full-compaction", **options}, primary_key=True))

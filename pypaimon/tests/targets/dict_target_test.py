@@ -154,10 +154,7 @@ def test_rows_that_move_between_partitions_need_these_among_the_keys(tables: Any
     columns = pa.schema([("id", pa.int64()), ("day", pa.string()), ("kind", pa.string())])
     options = {"bucket": "2", "rowkind.field": "kind", "changelog-producer": "input"}
     table = create_table(tables, "moving", columns, partition_keys=["day"], primary_keys=["id"], options=options)
-    for rows in [
-        [(1, "b", "+I"), (2, "a", "+I")],
-        [(1, "b", "-D"), (1, "a", "+I"), (2, "a", "-D"), (2, "b", "+I")],
-    ]:
+    for rows in [[(1, "b", "+I"), (2, "a", "+I")], [(1, "b", "-D"), (1, "a", "+I"), (2, "a", "-D"), (2, "b", "+I")]]:
         write_by_pypaimon(
             table, pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns)
         )

@@ -36,15 +36,7 @@ from pypaimon.streaming.targets.target_state import SavedState, is_of_older_rele
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import race
 from support.samples import some
-from support.tables.target_places import (
-    LOCAL_PLACES,
-    DeltaPlace,
-    IcebergPlace,
-    Keys,
-    PostgresPlace,
-    Rows,
-    SQLitePlace,
-)
+from support.tables.target_places import LOCAL_PLACES, DeltaPlace, IcebergPlace, Keys, PostgresPlace, Rows, SQLitePlace
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 

@@ -32,10 +32,7 @@ COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string(
 def test_each_commit_is_there_once(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
     table = made(java, tmp_path, keyed)
     ours = 0
-    with (
-        ThreadPoolExecutor(1) as pool,
-        stream_write_builder(table).with_commit_user("ours").open_sync() as writer,
-    ):
+    with ThreadPoolExecutor(1) as pool, stream_write_builder(table).with_commit_user("ours").open_sync() as writer:
         # The writer is open: one commit of ours at least is under way at the same time, on a busy machine too.
         running = pool.submit(javas, java)
         while ours == 0 or not running.done():

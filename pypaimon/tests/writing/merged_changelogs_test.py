@@ -113,10 +113,7 @@ def test_a_changelog_that_is_alone_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_files_outside_of_the_table_stay_there(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    external = {
-        "data-file.external-paths": f"file://{outside}",
-        "data-file.external-paths.strategy": "round-robin",
-    }
+    external = {"data-file.external-paths": f"file://{outside}", "data-file.external-paths.strategy": "round-robin"}
     table = made(tmp_path / "m", **{"changelog-producer": "input", **external})
     write(table, "x")
     assert changelogs(table) == []

@@ -138,10 +138,7 @@ def test_a_table_without_a_key_takes_inserts(tmp_path: Path) -> None:
 
 def test_kinds_go_into_the_column_that_the_table_names(tmp_path: Path) -> None:
     catalog = catalog_with_database(tmp_path)
-    columns = [
-        DataField(0, "id", AtomicType("INT", False)),
-        DataField(1, "kind", AtomicType("STRING")),
-    ]
+    columns = [DataField(0, "id", AtomicType("INT", False)), DataField(1, "kind", AtomicType("STRING"))]
     options = {"bucket": "1", "rowkind.field": "kind"}
     catalog.create_table("db.t", Schema(fields=columns, primary_keys=["id"], options=options), False)
     with stream_write_builder(catalog.get_table("db.t")).open_sync() as writer:

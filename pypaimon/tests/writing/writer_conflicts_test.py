@@ -17,13 +17,7 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    BlockingStreamWriter,
-    PaimonStreamError,
-    TableChangedError,
-    compact,
-    stream_write_builder,
-)
+from pypaimon.streaming import BlockingStreamWriter, PaimonStreamError, TableChangedError, compact, stream_write_builder
 from pypaimon.streaming.commit.ledger import WINDOW
 from pypaimon.streaming.errors import WriterClosedError, WriterConflictError
 from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -66,10 +66,7 @@ def test_a_large_file_is_written_in_parts(server: S3Server, switch: str, monkeyp
     monkeypatch.setenv(SWITCH, switch)
     table = created(server, f"large-{switch}", keyed=False)
     value = bytes(range(256)) * (MOST_HELD // 256 + 1)
-    with (
-        server.asked() as asked,
-        stream_write_builder(table.copy({"file.compression": "none"})).open_sync() as writer,
-    ):
+    with server.asked() as asked, stream_write_builder(table.copy({"file.compression": "none"})).open_sync() as writer:
         writer.write(row(1, value))
         writer.commit()
     assert sum(method == "POST" and "/bucket-0/" in path and "uploads" in path for method, path in asked) == 1

@@ -8,12 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    PositionBeyondLatestError,
-    PositionExpiredError,
-    StreamConfigError,
-    TableChangedError,
-)
+from pypaimon.streaming import PositionBeyondLatestError, PositionExpiredError, StreamConfigError, TableChangedError
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from support.corpus.cases import load
 from support.spark.driver import Driver, Offset

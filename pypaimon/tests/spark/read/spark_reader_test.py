@@ -14,12 +14,7 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from pypaimon.streaming import (
-    PositionExpiredError,
-    SchemaChangedError,
-    StreamConfigError,
-    TableChangedError,
-)
+from pypaimon.streaming import PositionExpiredError, SchemaChangedError, StreamConfigError, TableChangedError
 from support.spark.driver import Driver, Offset
 from support.tables.streamed_table import Table
 

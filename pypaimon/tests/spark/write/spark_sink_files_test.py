@@ -278,11 +278,7 @@ def test_the_merge_engine_is_read_in_any_case(warehouse: Any, engine: str) -> No
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize(
     ("type_", "values"),
-    [
-        (DoubleType(), [float("inf"), -0.5]),
-        (StringType(), ["a/b", "\xa0", " "]),
-        (DateType(), [date(1969, 12, 31)]),
-    ],
+    [(DoubleType(), [float("inf"), -0.5]), (StringType(), ["a/b", "\xa0", " "]), (DateType(), [date(1969, 12, 31)])],
 )
 def test_files_are_where_readers_look(warehouse: Any, type_: Any, values: list[Any], keyed: bool, legacy: str) -> None:
     rows = StructType([StructField("id", LongType(), not keyed), StructField("p", type_, not keyed)])

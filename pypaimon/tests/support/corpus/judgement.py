@@ -94,8 +94,7 @@ def judge(case: Case, process_zone: str = "UTC") -> Judgement:
 def rules_for(scenario: Scenario, read: Read) -> Rules:
     """What of the comparison depends on the read."""
     return Rules(
-        whole_buckets=scenario.has_buckets(),
-        partition_order=read.options.get("scan.plan-sort-partition") == "true",
+        whole_buckets=scenario.has_buckets(), partition_order=read.options.get("scan.plan-sort-partition") == "true"
     )
 
 

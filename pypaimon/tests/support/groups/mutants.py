@@ -153,10 +153,7 @@ LIVELY = Weather(slots=4, disturbances=1.5, faults=0.05, pauses=False, sessions=
 
 MUTANTS = (
     Mutant(
-        "silent members are removed, not fenced",
-        ("I2", "I6", "I7"),
-        _set(Coordinator, "fence", _no_fencing),
-        FROZEN,
+        "silent members are removed, not fenced", ("I2", "I6", "I7"), _set(Coordinator, "fence", _no_fencing), FROZEN
     ),
     Mutant("a fenced record forgets what was confirmed", ("I2",), _set(Coordinator, "fence", _empty_fencing), FROZEN),
     Mutant("records of ended members are deleted at once", ("I2",), _dead_go, FROZEN),
@@ -189,10 +186,7 @@ MUTANTS = (
     Mutant("a save counts before it is there", ("I2",), _set(GroupMember, "_send_heartbeat", _save_lost), FROZEN),
     Mutant("plans of another position are handed out", ("I1",), _set(AssignedSlots, "_fits", _fits_all), LIVELY),
     Mutant(
-        "new owners begin where the last ones did",
-        ("I2",),
-        _set(rebalance, "durable_position", _former_start),
-        LIVELY,
+        "new owners begin where the last ones did", ("I2",), _set(rebalance, "durable_position", _former_start), LIVELY
     ),
     Mutant("slots are assigned before the start is pinned", ("I5",), _set(Coordinator, "_begin", _begin_and_protect)),
     Mutant("the start is not checked after it was pinned", ("I5",), _set(Coordinator, "_begin", _begin_unseen)),

@@ -57,12 +57,7 @@ class _OfTarget:
     """
 
     def __init__(
-        self,
-        source: FollowedTable,
-        random: Random,
-        opened: Callable[[], Target],
-        held: Any,
-        connected: bool = False,
+        self, source: FollowedTable, random: Random, opened: Callable[[], Target], held: Any, connected: bool = False
     ) -> None:
         self._source, self._random, self._opened, self._held = source, random, opened, held
         self._connected = connected

@@ -40,10 +40,7 @@ class Application:
         self.signals = Path(job["signals"])
         self._log = (directory / "spark.log").open("ab")
         self._begin = self._log.tell()
-        environment = {
-            **os.environ,
-            "SINK_TEST_JOB": json.dumps(job),
-        }
+        environment = {**os.environ, "SINK_TEST_JOB": json.dumps(job)}
         self.process = subprocess.Popen(
             program(CHILD), stdout=self._log, stderr=self._log, env=environment, start_new_session=True,
             cwd=directory,

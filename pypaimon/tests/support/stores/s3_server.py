@@ -76,12 +76,7 @@ class S3Server:
 
     @contextmanager
     def failing(
-        self,
-        part: str,
-        *faults: Fault,
-        method: str = "",
-        key: str = "",
-        on_hang: Callable[[], object] = lambda: None,
+        self, part: str, *faults: Fault, method: str = "", key: str = "", on_hang: Callable[[], object] = lambda: None
     ) -> Iterator[deque[Fault]]:
         """What the next requests within the block come to whose path has a part in it; gives those still to come.
 
