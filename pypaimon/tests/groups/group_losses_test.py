@@ -27,10 +27,6 @@ def processes(tmp_path: Path) -> Readers:
     return Readers(tmp_path, {"catalog": catalog, "table": "db.w", "session": SESSION, "poll_ms": 50})
 
 
-def given(reader: Reader) -> set[int]:
-    return {key for line in reader.output() for key in line.get("keys", ())}
-
-
 def ended(reader: Reader) -> str:
     """The error output of a process that fails."""
     reader.process.wait(60)
@@ -52,7 +48,7 @@ def test_the_slots_of_a_killed_member_whose_record_is_deleted_are_read_by_the_ot
             if path.name.split("-")[1] != alive.name.split("-")[1]:
                 path.unlink()
         write(written, *range(100, 140))
-        until(lambda: given(second) >= set(range(100, 140)))
+        until(lambda: {key for line in second.output() for key in line.get("keys", ())} >= set(range(100, 140)))
 
 
 def _versions(home: Path) -> int:

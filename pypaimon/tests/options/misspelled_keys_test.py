@@ -46,15 +46,11 @@ SPELLINGS = Spellings(HEEDED_KEYS)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def letters(key: str) -> str:
-    return re.sub("[^a-z0-9]", "", key.lower())
-
-
 def words(key: str) -> list[str]:
     return re.split("[-._]", key)
 
 
-COMPARED = sorted(key for key in HEEDED_KEYS if len(letters(key)) >= 8)
+COMPARED = sorted(key for key in HEEDED_KEYS if len(re.sub("[^a-z0-9]", "", key.lower())) >= 8)
 
 
 def test_no_option_of_paimon_or_of_anybody_else_is_taken_for_a_misspelled_one() -> None:

@@ -121,7 +121,7 @@ def test_file_names_hash_as_in_java() -> None:
         for index in range(count):
             entries = pa.table({"bucket": pa.array([0] * 4, pa.int32()), "file_name": names})
             kept = ShardFilter(append, (index, count)).mask(entries).tolist()
-            assert kept == [abs(_remainder(each, count)) == index for each in hashes]
+            assert kept == [abs(each - count * int(each / count)) == index for each in hashes]
 
 
 def _java_hash(name: str) -> int:
@@ -129,10 +129,6 @@ def _java_hash(name: str) -> int:
     for unit in name.encode("utf-16-be").hex(" ", 2).split():
         result = (31 * result + int(unit, 16)) & 0xFFFFFFFF
     return result - (1 << 32) if result >= 1 << 31 else result
-
-
-def _remainder(number: int, count: int) -> int:
-    return number - count * int(number / count)
 
 
 def _schema_of_append() -> TableSchema:

@@ -43,15 +43,11 @@ def read(table: Any) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in rows(builder)]
 
 
-def read_by_pypaimon(table: Any) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in batch_read(table)]
-
-
 def test_blobs_are_next_to_their_rows_and_have_their_ids(tmp_path: Path) -> None:
     table = table_of(tmp_path, blob__target_file_size="10 b", target_file_row_num="3")
     first, second = write(table, ROWS, ROWS[:1])
     assert (first.written.rows, second.written.rows) == (4, 1)
-    assert read(table) == read_by_pypaimon(table) == [*ROWS, ROWS[0]]
+    assert read(table) == [tuple(row.values()) for row in batch_read(table)] == [*ROWS, ROWS[0]]
     splits = table.new_read_builder().new_scan().plan().splits()
     found = [
         (file.write_cols[0], file.first_row_id, file.row_count, file.max_sequence_number, file.value_stats_cols)

@@ -118,10 +118,6 @@ class History:
         )
 
 
-def _json_type(name: str) -> Any:
-    return NESTED.get(name, name)
-
-
 @st.composite
 def histories(draw: st.DrawFn, family: str) -> History:
     base = draw(st.sampled_from(BASES.get(family, (family,))))
@@ -134,7 +130,7 @@ def histories(draw: st.DrawFn, family: str) -> History:
     fields += [(name, draw(st.sampled_from(PARTITION_TYPES)) + partition_suffix) for name in partitions]
     fields.append(("n", "BIGINT"))
     kinds = draw(st.lists(st.sampled_from(NUMBERS + OTHERS), min_size=0, max_size=3))
-    fields += [(f"c{index}", _json_type(kind)) for index, kind in enumerate(kinds)]
+    fields += [(f"c{index}", NESTED.get(kind, kind)) for index, kind in enumerate(kinds)]
     columns = [name for name, _ in fields if name not in keys and name not in partitions]
     options = draw(layouts(keyed))
     evolution = base == "evolution"
