@@ -19,8 +19,8 @@ from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.tables.handles import catalog_with_database, create_table
+from support.tables.written_rows import write
 
 COLUMNS = pa.schema([("dt", pa.date32()), ("v", pa.int64())])
 
@@ -100,10 +100,8 @@ def commit(
     user: str = "query",
     session: CommitSession | None = None,
 ) -> CommitReport:
-    writer = RecordWriter(PaimonTable(table), user, False)
-    writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], COLUMNS))
-    messages = writer.prepare()
-    writer.close()
+    batch = pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], COLUMNS)
+    messages = write(table, batch, user=user)
     return commit_once(CommitRequest(PaimonTable(table), user, identifier, messages), session)
 
 

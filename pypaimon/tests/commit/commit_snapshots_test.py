@@ -27,10 +27,10 @@ from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.write_internals import CommitMessage
-from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
 from support.stores.fault_file_io import FORBIDDEN, SCHEME, Call, FaultFileIO, failing
+from support.tables import written_rows
 from support.tables.handles import batch_table, catalog_with_database, create_table
 
 LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
@@ -256,11 +256,8 @@ def days(tmp_path: Path) -> Any:
 
 
 def written(table: Any, *rows: tuple[str | None, int]) -> list[Any]:
-    writer = RecordWriter(PaimonTable(table), "query", False)
-    writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], DAYS))
-    messages = writer.prepare()
-    writer.close()
-    return messages
+    batch = pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], DAYS)
+    return written_rows.write(table, batch, user="query")
 
 
 def held(table: Any) -> list[tuple[Any, ...]]:

@@ -19,6 +19,7 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import StreamReadBuilder, stream_write_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import JavaError, LiveJava
+from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
@@ -83,8 +84,7 @@ def java_reads(java: LiveJava) -> list[int]:
 
 def batch_reads(table: Any) -> list[int]:
     """Keys as pypaimon's batch read gives them."""
-    builder = table.new_read_builder()
-    found: list[int] = builder.new_read().to_arrow(builder.new_scan().plan().splits())["k"].to_pylist()
+    found: list[int] = batch_table(table)["k"].to_pylist()
     return found
 
 

@@ -24,7 +24,14 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.record_writer import NewPartitions
 from support.java.live import JavaError, LiveJava
-from support.tables.handles import catalog_with_database, create_table, write_by_pypaimon, write_by_stream, write_with
+from support.tables.handles import (
+    batch_table,
+    catalog_with_database,
+    create_table,
+    write_by_pypaimon,
+    write_by_stream,
+    write_with,
+)
 
 STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
 PATTERN = "partition.timestamp-pattern"
@@ -228,8 +235,7 @@ def test_an_overwrite_replaces_a_partition_with_the_bytes_of_pypaimon(tmp_path: 
     table = made(tmp_path, FINE)
     written_by_pypaimon(table, pa.table({"p": [None, None], "k": [1, 2]}, schema=FINE))
     overwritten(table, pa.table({"p": [None], "k": [3]}, schema=FINE))
-    builder = table.new_read_builder()
-    assert builder.new_read().to_arrow(builder.new_scan().plan().splits())["k"].to_pylist() == [3]
+    assert batch_table(table)["k"].to_pylist() == [3]
 
 
 def test_partitions_that_differ_by_nanoseconds_are_overwritten_each_by_itself(tmp_path: Path) -> None:

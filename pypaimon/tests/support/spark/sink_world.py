@@ -16,9 +16,8 @@ from pypaimon.streaming.commit.request import Assumption, CommitReport, CommitRe
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.errors import CommitUnknownError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.tables import written_rows
 from support.tables.handles import batch_table
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -161,16 +160,9 @@ class World:
 
 
 def write(table: Any, rows: list[tuple[int, int]], user: str, overwrite: bool) -> list[Any]:
-    writer = RecordWriter(PaimonTable(table), user, overwrite)
-    ids, values = ([row[position] for row in rows] for position in (0, 1))
-    batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(values, pa.int64())], schema=COLUMNS)
-    if table.is_primary_key_table:
-        kinds = pa.array([0] * len(rows), pa.int8())
-        batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), kinds)
-    writer.write(batch)
-    messages = writer.prepare()
-    writer.close()
-    return messages
+    """Commit messages of a task that writes rows."""
+    kinds = [0] * len(rows) if table.is_primary_key_table else None
+    return written_rows.write(table, written_rows.rows_of(COLUMNS, rows, kinds), user=user, overwrite=overwrite)
 
 
 def applied(state: list[tuple[int, int]], rows: list[tuple[int, int]], keyed: bool) -> list[tuple[int, int]]:
