@@ -31,6 +31,7 @@ from pypaimon.streaming.databases import DatabasePosition
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, how_to_repeat, is_drawn
 from support.tables.databases import Database, keys
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 
@@ -411,10 +412,3 @@ def snapshot_of(source: Source, stream: Any) -> int:
     place = source.place(stream.position)
     assert place is not None
     return place.snapshot
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)

@@ -34,6 +34,7 @@ from support.tables.copied_table import batches, copying
 from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -222,10 +223,7 @@ def test_a_copy_waits_for_plans_until_the_interval_has_passed(tmp_path: Path, co
             writer.write(changes(("+I", number, "later")))
             writer.commit()
             time.sleep(0.05)
-        deadline = time.monotonic() + 60
-        while not copy.ids():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(copy.ids)
         assert len(copy.ids()) == 1 and len(copy.rows()) == 5
         # The stream still waits for its last two plans.
         assert copying.is_alive()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-import time
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -40,6 +39,7 @@ from support import programs
 from support.groups.process import at
 from support.repository import program
 from support.stores.s3_server import BUCKET, S3Server, methods
+from support.waits import until
 
 pytestmark = pytest.mark.server
 
@@ -90,14 +90,6 @@ class Runner:
 
     def wait(self, slots: int) -> None:
         until(lambda: self.thread.check() or len(self.assigned.readable()) == slots)  # type: ignore[func-returns-value]
-
-
-def until(condition: Any) -> None:
-    end = time.monotonic() + FOR_EVER
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < end
-        pause.wait(0.01)
 
 
 def test_requests_are_answered_by_the_files_of_a_lifetime(place: Place) -> None:

@@ -13,9 +13,10 @@ import pytest
 
 from pypaimon.streaming import ConsumerConflictError, StreamConfigError, TableChangedError, stream_read_builder
 from pypaimon.streaming.groups import GroupStreamBuilder
-from support.groups.members import SESSION, Member, group, keys, until, write
+from support.groups.members import SESSION, Member, group, keys, write
 from support.groups.readers import Reader, Readers
 from support.tables.streamed_table import Table
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,11 @@ import pytest
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import stream_read_builder
-from support.groups.members import FOR_EVER, Member, group, keys, until, waits_before, write
+from support.groups.members import FOR_EVER, Member, group, keys, waits_before, write
 from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 

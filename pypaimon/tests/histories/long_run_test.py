@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from support.samples import SOAK
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.virtual_clock import VirtualClock
 from support.tables.streamed_table import Table, available
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -207,10 +207,7 @@ def no_log() -> Iterator[None]:
 @pytest.fixture
 def no_idle_threads() -> None:
     """Those of other tests would end during this one, and take their memory with them."""
-    until = time.monotonic() + 60
-    while any(isinstance(thread, Worker) for thread in threading.enumerate()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: not any(isinstance(thread, Worker) for thread in threading.enumerate()))
 
 
 def test_weeks_of_following_leave_everything_as_it_is(

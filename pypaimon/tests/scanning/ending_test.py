@@ -6,7 +6,6 @@ import asyncio
 import signal
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from support.crash.child_process import first_lines, run
 from support.samples import some
 from support.stores.fault_file_io import HangingFileIO, data_files_from
 from support.tables.streamed_table import Table, available, snapshots
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -148,7 +148,7 @@ def test_blocking_batches_end_though_a_data_file_hangs(table: Table, hanging: Ha
     thread = threading.Thread(target=lambda: found.extend(batch.snapshot_id for batch in stream), daemon=True)
     thread.start()
     assert hanging.hanging.wait(SOON)
-    saved_through(stream.scan, 3)
+    until(lambda: stream.scan.committed() == 3)
     {"stop": stream.stop, "close": stream.close}[end]()
     thread.join(SOON)
     assert not thread.is_alive()
@@ -166,7 +166,7 @@ async def test_awaited_batches_end_though_a_data_file_hangs(table: Table, hangin
 
     waiting = asyncio.ensure_future(follow())
     assert await asyncio.to_thread(hanging.hanging.wait, SOON)
-    await asyncio.to_thread(saved_through, stream.scan, 3)
+    await asyncio.to_thread(until, lambda: stream.scan.committed() == 3)
     if end == "stop":
         stream.stop()
     else:
@@ -190,14 +190,6 @@ def test_stopped_in_the_middle_of_a_plan_the_rest_is_waited_for(table: Table, ha
                 hanging.go_on.set()
     assert found == [1, 2, 3]
     assert stream.scan.committed() == 4
-
-
-def saved_through(scan: AsyncStreamingTableScan, next_snapshot: int) -> None:
-    """Wait until the consumer's file names this snapshot."""
-    deadline = time.monotonic() + SOON
-    while scan.committed() != next_snapshot:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
 
 
 @pytest.mark.parametrize("face", some("programs that hang", ["sync", "async"], 1))

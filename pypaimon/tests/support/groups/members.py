@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -95,10 +94,3 @@ class Member:
         self._thread.join(FOR_EVER)
         assert not self._thread.is_alive()
         assert self.error is None, self.error
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end, pause = time.monotonic() + FOR_EVER, threading.Event()
-    while not condition():
-        assert time.monotonic() < end
-        pause.wait(0.01)
