@@ -24,7 +24,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.stream_types import PlanKind
 from pypaimon.streaming.targets import apply_to_dict
-from support.tables.streamed_table import Table, available, keys, rows
+from support.tables.streamed_table import Table, all_keys, available, keys, rows
 
 pytestmark = pytest.mark.slow
 
@@ -58,8 +58,7 @@ def time_of(table: Table, snapshot_id: int) -> datetime:
 
 def found(table: Table, *ends: Any, **more: Any) -> list[int]:
     builder = table.builder().with_range(*ends, **more)
-    with builder.new_streaming_scan() as scan:
-        return sorted(keys(builder.new_read(), available(scan)))
+    return sorted(all_keys(builder))
 
 
 def changes(builder: StreamReadBuilder) -> list[Any]:
@@ -97,8 +96,7 @@ class TestEnds:
     def test_a_difference_of_times_begins_with_nothing_only_where_nothing_has_expired(self, keyed: Table) -> None:
         def values(end: int) -> list[int]:
             builder = keyed.builder().with_range(EPOCH, time_of(keyed, end), "diff").with_include_row_kind(False)
-            with builder.new_streaming_scan() as scan:
-                return sorted(keys(builder.new_read(), available(scan)))
+            return sorted(all_keys(builder))
 
         assert values(3) == [1, 3, 4, 5, 6, 7, 8]
         keyed.expire(2)
@@ -168,8 +166,7 @@ class TestSettings:
     def test_options_for_streams_that_follow_the_table_do_not_count(self, table: Table) -> None:
         options = {"consumer-id": "c", "scan.mode": "latest", "streaming.read.snapshot.delay": "1 d"}
         builder = table.builder(**options, **{"scan.bounded.watermark": "0"}).with_range(3, 5)
-        with builder.new_streaming_scan() as scan:
-            assert keys(builder.new_read(), available(scan)) == [3, 4]
+        assert all_keys(builder) == [3, 4]
         assert not (table.path / "consumer").exists()
 
     def test_the_options_of_a_range_are_refused_as_in_java(self, table: Table) -> None:

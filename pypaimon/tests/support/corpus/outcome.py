@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -116,6 +117,19 @@ class Outcome:
     columns: tuple[str, ...] | None = None
     consumer_files: dict[str, int] | None = None
     message: str | None = None
+
+    def with_rows(self, rows: Callable[[BucketRows, bool], list[Row]]) -> Outcome:
+        """The outcome with other rows per split, which may depend on whether it is one of the first plan."""
+        plans = tuple(
+            replace(plan, splits=tuple(replace(split, rows=rows(split, index == 0)) for split in plan.splits))
+            for index, plan in enumerate(self.plans)
+        )
+        return replace(self, plans=plans)
+
+    def of_shard(self, shard: tuple[int, int]) -> Outcome:
+        """Only what is in the buckets of a shard: its index, and how many there are."""
+        index, count = shard
+        return self.with_rows(lambda split, _: split.rows if split.bucket % count == index else [])
 
     def plans_with_rows(self) -> list[PlanRows]:
         return [plan for plan in self.plans if plan.has_rows()]

@@ -18,7 +18,7 @@ from support.java.followed import Finding, Followed, Tally
 from support.java.histories import History, Setup
 from support.java.live import JavaError, LiveJava
 from support.java.values import value
-from support.java.verdict import RETRACTING, changed, compare, filtered, joined, scenario_of
+from support.java.verdict import RETRACTING, compare, filtered, joined, scenario_of
 from support.java.writer import BRANCH, CONSUMER, Written, carry_out
 
 VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -118,8 +118,7 @@ class _Comparison:
     def _wanted(self, scenario: Scenario, read: Read, fixed_buckets: bool) -> Outcome:
         outcome = read.java
         if read.shard is not None and fixed_buckets:
-            index, count = read.shard
-            outcome = changed(outcome, lambda split, _: split.rows if split.bucket % count == index else [])
+            outcome = outcome.of_shard(read.shard)
         if read.filter is not None:
             outcome = filtered(outcome, scenario, read)
         if read.notify and outcome.end is End.END_OF_SCAN and outcome.final_next is not None:

@@ -267,5 +267,11 @@ def available(scan: AsyncStreamingTableScan) -> list[Plan]:
     return plans
 
 
+def all_keys(builder: StreamReadBuilder) -> list[int]:
+    """The keys of a stream until nothing new is there, or the end."""
+    with builder.new_streaming_scan() as scan:
+        return keys(builder.new_read(), available(scan))
+
+
 def snapshots(plans: Sequence[Plan]) -> list[int]:
     return [plan.snapshot_id for plan in plans]
