@@ -84,7 +84,7 @@ class History:
     """A table, what is done to it, and how it is read.
 
     Attributes:
-        steps: (what, arguments); see `live_java_compare`.
+        steps: (what, arguments); see `support.java.writer.Writer`.
         zone: The time zone of the JVM, which the table names for ours.
     """
 
