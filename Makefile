@@ -47,7 +47,7 @@ lint: $(VENV)/ready ## Style and types
 	$(RUN) -m ruff format --check --quiet .
 	$(RUN) -m mypy
 
-corpus: $(VENV)/ready ## Our reads compared with Java's: the scoreboard
+corpus: $(VENV)/ready ## Our reads compared with Java's
 	$(RUN) pypaimon/tests/support/run.py support.corpus.report $(ARGS)
 
 differential: $(VENV)/ready ## Random histories next to live Java, some minutes (needs Maven and a JDK; N=n)

@@ -177,6 +177,16 @@ def warehouse(tmp_path: Path) -> Any:
     return catalog
 
 
+@pytest.fixture
+def hanging() -> Any:
+    """A FileIO whose calls hang where a test says so, until its end."""
+    from support.stores.fault_file_io import HangingFileIO
+
+    file_io = HangingFileIO()
+    yield file_io
+    file_io.go_on.set()
+
+
 @pytest.fixture(scope="module")
 def server() -> Any:
     """An object store for the tests of a module."""

@@ -14,7 +14,6 @@ from typing import Any
 import polars
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 from pypaimon.streaming import (
     ConsumerManager,
@@ -27,6 +26,7 @@ from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.stream import StreamStatus
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
+from support.tables.handles import create_table
 from support.tables.orders import CHANGES, COLUMNS, append, catalog, change, create_orders, events, orders, write
 from support.tables.streamed_table import Table
 
@@ -57,8 +57,7 @@ def saved(table: Any, consumer_id: str = "etl") -> int | None:
 
 def numbers(tables: Any, *commits: range) -> Any:
     """A table with one file per commit."""
-    tables.create_table("db.numbers", Schema.from_pyarrow_schema(NUMBERS), False)
-    table = tables.get_table("db.numbers")
+    table = create_table(tables, "numbers", NUMBERS)
     for commit in commits:
         write(table, [{"n": n} for n in commit], NUMBERS)
     return table

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder
+from support.tables.handles import create_table
 from support.tables.orders import COLUMNS, catalog, events, orders, write
 
 
@@ -47,8 +47,7 @@ def test_without_kinds_they_come_first_and_the_last_commit_counts(tables: Any) -
 
 def test_a_column_of_that_name_is_not_hidden(tables: Any) -> None:
     columns = pa.schema([("_snapshot_id", pa.int64()), ("n", pa.int64())])
-    tables.create_table("db.t", Schema.from_pyarrow_schema(columns), False)
-    table = tables.get_table("db.t")
+    table = create_table(tables, "t", columns)
     write(table, [{"_snapshot_id": 7, "n": 1}], columns)
     builder = stream_read_builder(table).with_end(latest=True)
     with builder.open_sync(commit_columns=True) as stream, pytest.raises(StreamConfigError, match="'_snapshot_id'"):

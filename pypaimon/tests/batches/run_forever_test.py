@@ -40,11 +40,7 @@ NEVER = {"first_pause": 1e6, "longest_pause": 1e6}
 
 
 class Service:
-    """Runs one of the twins over a builder; what its handler is given the stream to do with.
-
-    Attributes:
-        stream: The stream of now.
-    """
+    """Runs one of the twins over a builder; what its handler is given the stream to do with."""
 
     def __init__(self, asynchronous: bool) -> None:
         self.asynchronous = asynchronous
@@ -87,19 +83,11 @@ def serve(request: pytest.FixtureRequest) -> Service:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Four snapshots, with the keys 1 to 4."""
-    found = Table(tmp_path)
-    for key in range(1, 5):
-        found.commit([key])
-    return found
+    return Table(tmp_path).commit_each(range(1, 5))
 
 
 class Handler:
-    """Keeps the keys that it was given, and does something before.
-
-    Attributes:
-        calls: Keys of each call.
-        kept: Keys of calls that did not fail.
-    """
+    """Keeps the keys that it was given, and does something before."""
 
     def __init__(self, before: Callable[[list[int]], object] = lambda _: None) -> None:
         self.calls: list[list[int]] = []

@@ -31,6 +31,7 @@ from pypaimon.streaming.databases import DatabasePosition
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, how_to_repeat, is_drawn
 from support.tables.databases import Database, keys
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 
@@ -48,12 +49,7 @@ DELICATE = {
 
 
 class Source:
-    """A table `t`, and streams of it: of the table, of a member of a group, or of its database.
-
-    Args:
-        kind: Which of them.
-        database: The database of the table.
-    """
+    """A table `t`, and streams of it: of the table, of a member of a group, or of its database."""
 
     def __init__(self, kind: str, database: Database) -> None:
         self.kind = kind
@@ -413,14 +409,6 @@ def test_asking_for_the_next_or_a_commit_confirms(source: Source, commit: str) -
 
 
 def snapshot_of(source: Source, stream: Any) -> int:
-    """The snapshot of a position."""
     place = source.place(stream.position)
     assert place is not None
     return place.snapshot
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
 
-from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
+from pypaimon.streaming import StreamConfigError, stream_read_builder
 from pypaimon.streaming.batches.batch import paired
 from pypaimon.streaming.batches.chunks import pairs_unbroken
 from pypaimon.streaming.reading.read_layout import DEFAULT_BATCH_SIZE
 from support.samples import examples
+from support.tables.handles import write_by_stream
 from support.tables.orders import COLUMNS, catalog, orders
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -99,9 +100,7 @@ def test_a_stream_cuts_no_update_in_two(tmp_path: Path) -> None:
     tables.create_table("db.t", Schema.from_pyarrow_schema(schema, primary_keys=["id"], options=options), False)
     keys = [0, *(key for key in range(1, DEFAULT_BATCH_SIZE) for _ in "-+")]
     kinds = ["+I", *["-U", "+U"] * (DEFAULT_BATCH_SIZE - 1)]
-    with stream_write_builder(tables.get_table("db.t")).open_sync() as writer:
-        writer.write(pa.table({"_row_kind": kinds, "id": keys, "n": keys}))
-        writer.commit()
+    write_by_stream(tables.get_table("db.t"), pa.table({"_row_kind": kinds, "id": keys, "n": keys}))
     builder = stream_read_builder(tables.get_table("db.t")).with_start("earliest").with_end(latest=True)
     with builder.open_sync(batch_bytes=1) as stream:
         batches = list(stream)

@@ -7,21 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming.cdc.change_reader import ChangeRows, read_changes
 from pypaimon.streaming.cdc.change_values import Reading
-from pypaimon.streaming.cdc.new_columns import (
-    Alteration,
-    alterations,
-    altered,
-    check_policy,
-    refuse_new_columns,
-)
+from pypaimon.streaming.cdc.new_columns import Alteration, alterations, altered, check_policy, refuse_new_columns
 from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.internals import AtomicType
 from support.tables.change_rows import fields
+from support.tables.handles import catalog_with_database
 
 
 def inserts(*rows: dict[str, Any]) -> list[ChangeRows]:
@@ -118,8 +113,7 @@ def test_refused_unless_the_policy_says_more() -> None:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Any:
-    found = CatalogFactory.create({"warehouse": str(tmp_path)})
-    found.create_database("db", True)
+    found = catalog_with_database(tmp_path)
     columns = fields(id="INT NOT NULL", v="INT NOT NULL", s="VARCHAR(3)", d="DECIMAL(5, 2)")
     found.create_table("db.t", Schema(fields=columns, primary_keys=["id"], options={"bucket": "1"}), False)
     return found

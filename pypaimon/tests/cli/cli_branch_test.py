@@ -11,21 +11,14 @@ import pytest
 from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("table")]
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path, "t")
-    for key in range(3):
-        table.commit([key])
+    table = Table(tmp_path, "t").commit_each(range(3))
     table.handle().create_tag("v1", 2)
     return table
-
-
-@pytest.fixture
-def program(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
 
 
 def test_branches_come_and_go(program: Program, table: Table) -> None:

@@ -9,17 +9,12 @@ import pytest
 from support.docs.cli_runs import Program
 from support.tables.chain_tables import ChainTable, two_regions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chain")]
 
 
 @pytest.fixture
 def chain(tmp_path: Path) -> ChainTable:
     return two_regions(tmp_path)
-
-
-@pytest.fixture
-def program(tmp_path: Path, chain: ChainTable, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
 
 
 def test_tail_prints_the_first_plan_of_both_branches(program: Program, chain: ChainTable) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import stream_write_builder
 from support.docs.cli_runs import Program
+from support.tables.handles import catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
 
@@ -23,19 +23,16 @@ COLUMNS = pa.schema(
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    schema = Schema.from_pyarrow_schema(
-        COLUMNS, partition_keys=["day"], primary_keys=["day", "id"], options={"bucket": "1", "write-only": "true"}
+    catalog = catalog_with_database(tmp_path)
+    table = create_table(
+        catalog,
+        "t",
+        COLUMNS,
+        partition_keys=["day"],
+        primary_keys=["day", "id"],
+        options={"bucket": "1", "write-only": "true"},
     )
-    catalog.create_table("db.t", schema, False)
-    table = catalog.get_table("db.t")
     days = [datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)]
     with stream_write_builder(table).with_commit_user("load").open_sync() as writer:
         for commit in range(5):

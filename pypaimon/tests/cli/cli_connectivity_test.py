@@ -109,11 +109,7 @@ def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monk
 
 
 def test_tail_waits_on_if_it_is_asked_to(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    server: S3Server,
-    tables: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], server: S3Server, tables: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     echo = click.echo
 

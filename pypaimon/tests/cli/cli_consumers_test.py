@@ -20,11 +20,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def manager(tmp_path: Path) -> ConsumerManager:
     """The consumers of orders with four snapshots: etl in two shards, and a test."""
     table = orders(catalog(tmp_path))

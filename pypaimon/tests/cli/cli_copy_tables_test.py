@@ -11,8 +11,7 @@ import duckdb
 import pytest
 
 from support.docs.cli_runs import Outcome, Program
-from support.tables.database_changes import rows_of
-from support.tables.databases import Database
+from support.tables.databases import Database, rows_of
 
 pytestmark = pytest.mark.slow
 

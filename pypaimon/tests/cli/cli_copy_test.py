@@ -21,11 +21,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def source(tmp_path: Path) -> Table:
     table = key_value_table(tmp_path, "source")
     grown(table, rows(1, 2, 3))

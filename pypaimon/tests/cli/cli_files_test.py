@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder, table_files
 from pypaimon.streaming.compaction import FileCount
 from support.docs.cli_runs import Program
+from support.tables.handles import catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
 
@@ -19,12 +19,9 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day",
 
 
 def created(warehouse: Path, keys: list[str], **options: str) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(warehouse)
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-    schema = Schema.from_pyarrow_schema(COLUMNS, partition_keys=["day"], primary_keys=keys or None, options=given)
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    return create_table(catalog, "t", COLUMNS, partition_keys=["day"], primary_keys=keys or None, options=given)
 
 
 def write(table: Any, day: str, commits: int) -> None:
@@ -32,11 +29,6 @@ def write(table: Any, day: str, commits: int) -> None:
         for commit in range(commits):
             writer.write(pa.table({"id": [commit, commit + 1], "day": [day, day]}, schema=COLUMNS))
             writer.commit()
-
-
-@pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
 
 
 def test_a_table_with_keys_before_and_after_a_compaction(tmp_path: Path, program: Program) -> None:

@@ -24,11 +24,6 @@ EXPLAINED = ("append_compact", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_ful
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def tables(tmp_path: Path) -> Any:
     return catalog(tmp_path)
 

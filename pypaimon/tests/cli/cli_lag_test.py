@@ -19,11 +19,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> Any:
     """Orders with four snapshots."""
     return orders(catalog(tmp_path))

@@ -12,22 +12,14 @@ from pypaimon.streaming.maintenance import create_tag
 from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("table")]
 
 LATEST_ONLY = ("--min-snapshots", "1", "--snapshot-age", "0s")
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path, "t")
-    for key in range(3):
-        table.commit([key])
-    return table
-
-
-@pytest.fixture
-def program(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
+    return Table(tmp_path, "t").commit_each(range(3))
 
 
 def test_a_dry_run_says_what_a_run_deletes(program: Program, table: Table) -> None:
@@ -68,16 +60,14 @@ EXPIRING = ("--table-option", "snapshot.num-retained.min=2", "--table-option", "
 def test_commands_that_write_maintain_the_table_where_they_are_asked_to(
     program: Program, table: Table, tmp_path: Path
 ) -> None:
-    for key in range(20):
-        table.commit([key])
+    table.commit_each(range(20))
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"k": 1, "v": "a"}\n')
     program("write", "db.t", str(rows), *EXPIRING)
     assert len(table.ids()) == 24
     program("write", "db.t", str(rows), "--maintain", *EXPIRING)
     assert table.ids()[0] > 20
-    for key in range(20):
-        table.commit([key])
+    table.commit_each(range(20))
     program("compact", "db.t", "--maintain", "--dry-run", *EXPIRING)
     assert len(table.ids()) > 20
     program("compact", "db.t", "--maintain", *EXPIRING)
@@ -86,9 +76,7 @@ def test_commands_that_write_maintain_the_table_where_they_are_asked_to(
 
 def test_a_copy_is_maintained(program: Program, table: Table, tmp_path: Path) -> None:
     options = {"snapshot__num_retained__min": "2", "snapshot__time_retained": "0s"}
-    copies = Table(tmp_path, "copy", **options)
-    for key in range(20):
-        copies.commit([key])
+    copies = Table(tmp_path, "copy", **options).commit_each(range(20))
     assert program("copy", "db.t", "db.copy", "--replace", "--maintain").code == 0
     assert len(copies.ids()) < 10
     refused = program("copy", "db.*", "--to-duckdb", str(tmp_path / "x.duckdb"), "--maintain")

@@ -11,7 +11,7 @@ import pytest
 from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("table")]
 
 COLUMNS = pa.schema([("p", pa.string()), ("h", pa.int32()), ("k", pa.int64())])
 
@@ -22,11 +22,6 @@ def table(tmp_path: Path) -> Table:
     for number, partition in enumerate([("2020-01-01", 1), ("2020-01-01", 2), ("a/b", 3), (None, 4)]):
         table.commit([(*partition, number)])
     return table
-
-
-@pytest.fixture
-def program(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
 
 
 def test_partitions_are_listed_dropped_and_marked(program: Program, table: Table) -> None:

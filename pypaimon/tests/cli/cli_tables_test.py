@@ -22,11 +22,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def database(tmp_path: Path) -> Database:
     """Three tables with two snapshots, and one of another kind."""
     database = Database(tmp_path)

@@ -10,22 +10,14 @@ import pytest
 from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("table")]
 
 LATEST_ONLY = ("--min-snapshots", "1", "--snapshot-age", "0s")
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path, "t")
-    for key in range(3):
-        table.commit([key])
-    return table
-
-
-@pytest.fixture
-def program(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
+    return Table(tmp_path, "t").commit_each(range(3))
 
 
 def test_the_life_of_a_tag(program: Program, table: Table) -> None:

@@ -14,11 +14,6 @@ from support.tables.orders import catalog, change, create_orders
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
 def test_the_next_member_continues_where_the_one_before_has_confirmed(tmp_path: Path, program: Program) -> None:
     table = create_orders(catalog(tmp_path))
     for key in range(1, 4):

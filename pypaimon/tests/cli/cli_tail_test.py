@@ -33,11 +33,6 @@ ALL = [{"_row_kind": kind, "id": key, "status": status, "amount": amount} for _,
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def tables(tmp_path: Path) -> Any:
     return catalog(tmp_path)
 

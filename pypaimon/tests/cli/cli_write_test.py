@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from support.docs.cli_runs import Outcome, Program
-from support.tables.handles import batch_read, batch_table
+from support.tables.handles import batch_read, batch_table, catalog_with_database
 
 pytestmark = pytest.mark.slow
 
@@ -38,14 +38,8 @@ SCHEMA = pa.schema(
 
 
 @pytest.fixture
-def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(tmp_path, capsys)
-
-
-@pytest.fixture
 def catalog(tmp_path: Path) -> Any:
-    found = CatalogFactory.create({"warehouse": str(tmp_path)})
-    found.create_database("db", True)
+    found = catalog_with_database(tmp_path)
     for name in ("t", "copy"):
         options = {"bucket": "1"}
         schema = Schema.from_pyarrow_schema(SCHEMA, primary_keys=["id"], options=options)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 from pypaimon.catalog.catalog_environment import CatalogEnvironment
 from pypaimon.common.json_util import JSON
 
@@ -20,7 +19,8 @@ from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.record_writer import RecordWriter
+from support.tables.handles import catalog_with_database, create_table
+from support.tables.written_rows import write
 
 COLUMNS = pa.schema([("dt", pa.date32()), ("v", pa.int64())])
 
@@ -70,10 +70,8 @@ class Publishing:
 @pytest.fixture
 def table(tmp_path: Path) -> Any:
     """A table in partitions of days whose snapshots a catalog publishes."""
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, partition_keys=["dt"]), False)
-    found = catalog.get_table("db.t")
+    catalog = catalog_with_database(tmp_path)
+    found = create_table(catalog, "t", COLUMNS, partition_keys=["dt"])
     environment = CatalogEnvironment(found.identifier, None, Publishing(found), True)
     found.catalog_environment = _Loading(environment)
     return found
@@ -102,11 +100,8 @@ def commit(
     user: str = "query",
     session: CommitSession | None = None,
 ) -> CommitReport:
-    """Commit rows of days."""
-    writer = RecordWriter(PaimonTable(table), user, False)
-    writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], COLUMNS))
-    messages = writer.prepare()
-    writer.close()
+    batch = pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], COLUMNS)
+    messages = write(table, batch, user=user)
     return commit_once(CommitRequest(PaimonTable(table), user, identifier, messages), session)
 
 

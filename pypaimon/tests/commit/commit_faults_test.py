@@ -37,8 +37,6 @@ class FaultyFileIO(LocalFileIO):  # type: ignore[misc]
 
     Attributes:
         fault: What becomes of a request: it is refused, or done and told as refused.
-        first: Number of the first one that fails.
-        lasting: Whether all later ones fail too.
     """
 
     def __init__(self, fault: Fault, first: int, *, lasting: bool) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_compaction, commit_once
@@ -28,11 +27,11 @@ from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.write_internals import CommitMessage
-from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
 from support.stores.fault_file_io import FORBIDDEN, SCHEME, Call, FaultFileIO, failing
-from support.tables.handles import batch_table
+from support.tables import written_rows
+from support.tables.handles import batch_table, catalog_with_database, create_table
 
 LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
 
@@ -52,7 +51,6 @@ def commit(world: World, identifier: int, rows: list[tuple[int, int]] | None = N
 
 
 def snapshot(world: World, number: int | None = None) -> dict[str, Any]:
-    """The JSON of a snapshot, the latest by default."""
     found = json.loads((world.path / "snapshot" / f"snapshot-{number or world.latest()}").read_bytes())
     assert isinstance(found, dict)
     return found
@@ -251,25 +249,18 @@ def test_a_compaction_that_cannot_follow_its_rows_is_left_out(world: World, capl
 
 def days(tmp_path: Path) -> Any:
     """A table in partitions of days, with a row in each of three."""
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    catalog.create_table("db.days", Schema.from_pyarrow_schema(DAYS, partition_keys=["dt"]), False)
-    table = catalog.get_table("db.days")
+    catalog = catalog_with_database(tmp_path)
+    table = create_table(catalog, "days", DAYS, partition_keys=["dt"])
     commit_batch(PaimonTable(table), written(table, ("a", 1), ("b", 1), (None, 1)), overwrite=False)
     return table
 
 
 def written(table: Any, *rows: tuple[str | None, int]) -> list[Any]:
-    """Messages with rows of days."""
-    writer = RecordWriter(PaimonTable(table), "query", False)
-    writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], DAYS))
-    messages = writer.prepare()
-    writer.close()
-    return messages
+    batch = pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], DAYS)
+    return written_rows.write(table, batch, user="query")
 
 
 def held(table: Any) -> list[tuple[Any, ...]]:
-    """The rows of a table of days."""
     data = batch_table(table)
     return sorted(zip(data["dt"].to_pylist(), data["v"].to_pylist(), strict=True), key=str)
 
@@ -313,11 +304,9 @@ def test_rows_of_other_partitions_than_are_overwritten_are_refused(tmp_path: Pat
 
 
 def test_new_rows_get_their_ids_when_they_are_committed(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     options = {"row-tracking.enabled": "true"}
-    catalog.create_table("db.days", Schema.from_pyarrow_schema(DAYS, partition_keys=["dt"], options=options), False)
-    table = catalog.get_table("db.days")
+    table = create_table(catalog, "days", DAYS, partition_keys=["dt"], options=options)
     for _ in range(2):
         commit_batch(PaimonTable(table), written(table, ("b", 1), ("a", 1), ("a", 2)), overwrite=False)
     directory = TableDirectory.of(table)
@@ -331,11 +320,9 @@ def test_new_rows_get_their_ids_when_they_are_committed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["data-1-0.blob", "data-1-0.vector.avro"])
 def test_columns_apart_are_refused_without_their_rows(tmp_path: Path, name: str) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     options = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
-    catalog.create_table("db.days", Schema.from_pyarrow_schema(DAYS, options=options), False)
-    table = catalog.get_table("db.days")
+    table = create_table(catalog, "days", DAYS, options=options)
     (message,) = written(table, ("b", 1))
     apart = replace(message, new_files=[replace(message.new_files[0], file_name=name, write_cols=["dt"])])
     with pytest.raises(CommitFailedError, match=f"{re.escape(name)} holds columns of rows that are not part"):

@@ -32,6 +32,7 @@ from pypaimon.streaming.io.object_reads import SWITCH, ObjectReads
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support import programs
 from support.stores.s3_server import BUCKET, S3Server, forget_clients
+from support.tables.handles import write_with
 from support.tables.written_tables import Table, key_value_table, rows
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -69,9 +70,7 @@ def table_at(server: S3Server, tmp_path: Path, name: str = "t") -> Table:
 
 
 def commit(table: Table, user: str, *keys: int) -> None:
-    with stream_write_builder(table.handle()).with_commit_user(user).open_sync() as opened:
-        opened.write(rows(*keys))
-        opened.commit()
+    write_with(stream_write_builder(table.handle()).with_commit_user(user), rows(*keys))
 
 
 def keys_of(table: Table) -> list[int]:

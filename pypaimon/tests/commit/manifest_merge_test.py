@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pypaimon import CatalogFactory, Schema
+from pypaimon import CatalogFactory
 
 from pypaimon.streaming.commit import manifests
 from pypaimon.streaming.commit.changes import AvroRecord, FileChange
@@ -31,6 +31,7 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK
+from support.tables.handles import catalog_with_database, create_table
 from support.tables.manifest_entries import added, deleted
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -52,8 +53,7 @@ class Metadata:
     def of(path: str, options: ManifestOptions = OPTIONS) -> Metadata:
         catalog = CatalogFactory.create({"warehouse": path})
         catalog.create_database("db", True)
-        catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS), False)
-        table = catalog.get_table("db.t")
+        table = create_table(catalog, "t", COLUMNS)
         return Metadata(TableDirectory.of(table), ManifestWriter(PaimonTable(table), options))
 
     def commit(self, changes: list[FileChange]) -> None:
@@ -164,11 +164,9 @@ def test_the_list_stays_short_and_entries_are_taken_over_undecoded(
 
 
 def test_what_manifests_say_of_their_partitions_is_joined(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     columns = pa.schema([("dt", pa.string()), ("hh", pa.int32()), ("v", pa.int64())])
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, partition_keys=["dt", "hh"]), False)
-    table = catalog.get_table("db.t")
+    table = create_table(catalog, "t", columns, partition_keys=["dt", "hh"])
     writer, new = ManifestWriter(PaimonTable(table), OPTIONS), NewFiles()
     rows = {values: _row(table, values) for values in [("a", 3), ("c", 1), (None, 2)]}
     metas = [writer.manifests(new, [added("x", partition=row)])[0] for row in rows.values()]
@@ -180,11 +178,9 @@ def test_what_manifests_say_of_their_partitions_is_joined(tmp_path: Path) -> Non
 
 
 def test_partitions_that_readers_sort_otherwise_have_no_bounds_and_are_found(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     columns = pa.schema([("b", pa.binary()), ("f", pa.float64()), ("n", pa.int32()), ("v", pa.int64())])
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, partition_keys=["b", "f", "n"]), False)
-    table = catalog.get_table("db.t")
+    table = create_table(catalog, "t", columns, partition_keys=["b", "f", "n"])
     writer, new = ManifestWriter(PaimonTable(table), OPTIONS), NewFiles()
     rows = [_row(table, values) for values in [(b"\x7f", math.nan, 3), (b"\xf0", 1.0, None), (b"\x00", 2.0, 5)]]
     metas = [writer.manifests(new, [added("x", partition=row)])[0] for row in rows]

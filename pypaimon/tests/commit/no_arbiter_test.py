@@ -14,6 +14,7 @@ from pypaimon.streaming import StreamWriteBuilder, TableChangedError, stream_wri
 from pypaimon.streaming.errors import CommitFailedError, WriterClosedError
 from support.stores.lossy_store import SCHEME, LossyStore
 from support.stores.s3_server import S3Server
+from support.tables.handles import write_with
 from support.tables.streamed_table import USER, Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -55,16 +56,13 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def writer(table: Table, store: Unsafe, user: str = USER) -> StreamWriteBuilder:
-    """A builder on a handle as in an object store."""
     handle = table.handle()
     handle.file_io, handle.table_path = store, SCHEME + str(table.path)
     return stream_write_builder(handle).with_commit_user(user)
 
 
 def commit(table: Table, store: Unsafe, user: str, key: int) -> None:
-    with writer(table, store, user).open_sync() as opened:
-        opened.write(rows(key))
-        opened.commit()
+    write_with(writer(table, store, user), rows(key))
 
 
 def test_an_open_writer_that_finds_commits_of_another_one_ends(table: Table) -> None:

@@ -83,5 +83,4 @@ def test_a_request_fails_at_every_place(tmp_path: Path, change: Change, error: B
 
 
 def files(world: World) -> set[str]:
-    """Data files, and manifests, on disk."""
     return world.data_files() | {path.name for path in (world.path / "manifest").iterdir()}

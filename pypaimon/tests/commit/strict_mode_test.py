@@ -11,7 +11,7 @@ import pytest
 
 from pypaimon.streaming import StreamConfigError, compact, stream_write_builder
 from pypaimon.streaming.errors import StrictModeError
-from support.tables.handles import sorted_rows
+from support.tables.handles import sorted_rows, write_with
 from support.tables.streamed_table import Table
 
 LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
@@ -31,11 +31,9 @@ class Parts:
             self.append("a", key)
 
     def append(self, partition: str = "a", key: int = 9) -> None:
-        """Another user's APPEND."""
         self.writes("other", [(partition, key)])
 
     def overwrite(self, partition: str = "a") -> None:
-        """Another user's OVERWRITE."""
         self.writes("other", [(partition, 9)], over={"p": partition})
 
     def compact(self) -> None:
@@ -45,9 +43,7 @@ class Parts:
     def writes(self, user: str, rows: list[tuple[str, int]], over: Any = None, **options: str) -> None:
         """One commit of a writer that opens for it."""
         builder = stream_write_builder(self.table.copy(options) if options else self.table).with_commit_user(user)
-        with (builder if over is None else builder.with_overwrite(over)).open_sync() as writer:
-            writer.write(table_of(rows))
-            writer.commit()
+        write_with((builder if over is None else builder.with_overwrite(over)), table_of(rows))
 
     def strict(self, last_safe: int) -> Any:
         """A writer that heeds what came after a snapshot."""

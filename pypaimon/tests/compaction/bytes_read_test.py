@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
 from support.stores.counting_file_io import CountingFileIO
+from support.tables.handles import catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
 
@@ -35,13 +35,11 @@ SMALL = {"target-file-size": "40 kb"}
     ],
 )
 def test_small_files_are_asked_for_once(tmp_path: Path, options: dict[str, str], commits: int, moves: bool) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("d", False)
+    catalog = catalog_with_database(tmp_path, "d")
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.float64()), ("b", pa.float64())])
     keys = ["id"] if "bucket" in options else []
     # Written in one file, whatever size files are compacted to.
-    catalog.create_table("d.t", Schema.from_pyarrow_schema(columns, primary_keys=keys, options=options), False)
-    table = catalog.get_table("d.t")
+    table = create_table(catalog, "t", columns, primary_keys=keys, options=options, database="d")
     numbers = np.random.default_rng(7)
     with (
         stream_write_builder(table.copy({"target-file-size": "1 gb"})).with_commit_user("writer").open_sync() as writer

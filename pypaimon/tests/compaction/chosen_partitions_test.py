@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamConfigError, stream_write_builder
 from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, live_buckets
@@ -17,6 +16,7 @@ from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.internals import Timestamp
+from support.tables.handles import catalog_with_database, create_table
 
 COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms"))])
 TIMES = [datetime.datetime(2026, 1, day, 8, 30) for day in (1, 2, 3)]
@@ -24,11 +24,9 @@ TIMES = [datetime.datetime(2026, 1, day, 8, 30) for day in (1, 2, 3)]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     options = {"bucket": "2", "bucket-key": "id"}
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, partition_keys=["at"], options=options), False)
-    table = catalog.get_table("db.t")
+    table = create_table(catalog, "t", COLUMNS, partition_keys=["at"], options=options)
     with stream_write_builder(table).with_commit_user("load").open_sync() as writer:
         writer.write(pa.table({"id": range(12), "at": TIMES * 4}, schema=COLUMNS))
         writer.commit()

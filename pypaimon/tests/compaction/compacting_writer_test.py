@@ -8,32 +8,27 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 from pypaimon.write.commit_message import CommitMessage
 
-from pypaimon.streaming import compact, stream_write_builder
+from pypaimon.streaming import compact
 from pypaimon.streaming.commit.idempotent_commit import commit_compaction
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.tables.handles import catalog_with_database, create_table, write_by_stream
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
 
 def created(warehouse: Path, **options: str) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
-    schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "1", **options})
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    catalog = catalog_with_database(warehouse)
+    return create_table(catalog, "t", COLUMNS, primary_keys=["id"], options={"bucket": "1", **options})
 
 
 def write(table: Any) -> None:
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({"id": [1], "v": [1]}, schema=COLUMNS))
-        writer.commit()
+    write_by_stream(table, pa.table({"id": [1], "v": [1]}, schema=COLUMNS))
 
 
 def compacted_by_a_writer(table: Any) -> int:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from support.samples import SOAK
+from support.tables.handles import catalog_with_database, create_table, read_with, write_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -36,11 +36,8 @@ class Followed:
     """A table, and the changes that its compactions report."""
 
     def __init__(self, directory: str, options: dict[str, str]) -> None:
-        catalog = CatalogFactory.create({"warehouse": directory})
-        catalog.create_database("d", False)
-        schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options=options)
-        catalog.create_table("d.t", schema, False)
-        self.table = catalog.get_table("d.t")
+        catalog = catalog_with_database(directory, "d")
+        self.table = create_table(catalog, "t", COLUMNS, primary_keys=["id"], options=options, database="d")
         self.inserts_only = options.get("merge-engine") == "first-row"
 
     def write(self, rows: list[tuple[int, Any, Any, bool]]) -> None:
@@ -48,9 +45,7 @@ class Followed:
             {"id": key, "a": a, "b": b, "_row_kind": "-D" if gone and not self.inserts_only else "+I"}
             for key, a, b, gone in rows
         ]
-        with stream_write_builder(self.table).with_commit_user("writer").open_sync() as writer:
-            writer.write(pa.Table.from_pylist(found, KINDED))
-            writer.commit()
+        write_with(stream_write_builder(self.table).with_commit_user("writer"), pa.Table.from_pylist(found, KINDED))
 
     def rows(self) -> dict[int, tuple[Any, Any]]:
         return {row["id"]: (row["a"], row["b"]) for row in self._read("latest-full")}
@@ -73,12 +68,10 @@ class Followed:
         return rows
 
     def changes(self) -> list[dict[str, Any]]:
-        """All changes since the beginning."""
         return self._read("earliest")
 
     def _read(self, start: str) -> list[dict[str, Any]]:
-        with stream_read_builder(self.table).with_start(start).with_end(latest=True).open_sync() as stream:
-            return [row for batch in stream for row in batch.data.to_pylist()]
+        return read_with(stream_read_builder(self.table).with_start(start).with_end(latest=True))
 
 
 @pytest.mark.parametrize(
@@ -86,12 +79,7 @@ class Followed:
     [(engine, "lookup") for engine in ENGINES]
     + [(engine, "full-compaction") for engine in ENGINES if engine != "first-row"],
 )
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=EXAMPLES, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, trigger=st.integers(1, 4), small=st.sampled_from(["1 b", "128 mb"]), deduplicate=st.booleans())
 def test_changes_give_the_rows(
     engine: str, producer: str, steps: list[Any], trigger: int, small: str, deduplicate: bool

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.compaction import file_reading
+from support.tables.handles import catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +23,7 @@ POOLS: list[pa.MemoryPool] = []
 
 
 @pytest.mark.parametrize(
-    ("options", "full"),
-    [({}, True), (VECTORS, False), (VECTORS | {"changelog-producer": "lookup"}, True)],
+    ("options", "full"), [({}, True), (VECTORS, False), (VECTORS | {"changelog-producer": "lookup"}, True)]
 )
 def test_four_times_as_many_rows_take_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], full: bool
@@ -36,13 +35,10 @@ def test_four_times_as_many_rows_take_no_more_memory(
 
 def peak(directory: Path, rows: int, options: dict[str, str], *, full: bool) -> int:
     """The most bytes of Arrow and of Python that the second compaction takes: a quarter of the keys is there again."""
-    catalog = CatalogFactory.create({"warehouse": str(directory)})
-    catalog.create_database("d", False)
+    catalog = catalog_with_database(directory, "d")
     # With small files, for a file is written and read in pieces of a row group.
     common = {"bucket": "1", "target-file-size": "64 kb", "num-sorted-run.compaction-trigger": "20"}
-    schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={**common, **options})
-    catalog.create_table("d.t", schema, False)
-    table = catalog.get_table("d.t")
+    table = create_table(catalog, "t", COLUMNS, primary_keys=["id"], options={**common, **options}, database="d")
     numbers = np.random.default_rng(1)
     for ids in (np.arange(rows), np.arange(0, rows, 4)):
         with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:

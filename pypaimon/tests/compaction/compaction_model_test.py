@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import Compaction
@@ -20,15 +19,13 @@ from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK
+from support.tables.handles import catalog_with_database, create_table, read_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 EXAMPLES = 300 if SOAK else 2
 BUDGET = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
+    max_examples=EXAMPLES, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
 )
 COLUMNS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.int64())]
@@ -50,11 +47,10 @@ class Life:
     """A table and what its rows and changes should be."""
 
     def __init__(self, directory: str, keys: list[str], options: dict[str, str]) -> None:
-        catalog = CatalogFactory.create({"warehouse": directory})
-        catalog.create_database("d", False)
-        schema = Schema.from_pyarrow_schema(COLUMNS, partition_keys=["p"], primary_keys=keys, options=options)
-        catalog.create_table("d.t", schema, False)
-        self.table = catalog.get_table("d.t")
+        catalog = catalog_with_database(directory, "d")
+        self.table = create_table(
+            catalog, "t", COLUMNS, partition_keys=["p"], primary_keys=keys, options=options, database="d"
+        )
         self.keyed = bool(keys)
         self.raw = options.get("merge-engine") in ("partial-update", "aggregation")
         self.ordered = not keys and "bucket" in options
@@ -67,20 +63,16 @@ class Life:
             writer.commit()
 
     def rows(self) -> list[str]:
-        """The current rows."""
         return self._read("latest-full")
 
     def changes(self) -> list[str]:
-        """Every change since the beginning."""
         return self._read("earliest")
 
     def _read(self, start: str) -> list[str]:
         builder = stream_read_builder(self.table).with_start(start).with_end(latest=True)
-        with builder.with_raw(self.raw).open_sync() as stream:
-            return [str(row) for batch in stream for row in batch.data.to_pylist()]
+        return [str(row) for row in read_with(builder.with_raw(self.raw))]
 
     def buckets(self) -> list[LiveBucket]:
-        """The files of the latest snapshot."""
         directory = TableDirectory.of(self.table)
         snapshot = directory.snapshots.get_latest_snapshot()
         return (

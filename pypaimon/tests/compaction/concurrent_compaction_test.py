@@ -24,7 +24,7 @@ from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
-from support.tables.handles import batch_table
+from support.tables.handles import batch_table, create_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -34,7 +34,6 @@ STEP = 1 if SOAK else 9
 
 
 def world_of(directory: Path, *, keyed: bool) -> World:
-    """A table of several small files."""
     world = World(directory, keyed=keyed)
     for _ in range(3):
         world.run()
@@ -164,8 +163,7 @@ def test_files_that_others_have_replaced_and_that_have_expired_are_a_conflict(
 ) -> None:
     catalog = World(tmp_path).catalog
     keys = {"primary_keys": ["id", "v"], "options": {"bucket": "1"}} if keyed else {}
-    catalog.create_table("db.parts", Schema.from_pyarrow_schema(COLUMNS, partition_keys=["v"], **keys), False)
-    table = catalog.get_table("db.parts")
+    table = create_table(catalog, "parts", COLUMNS, partition_keys=["v"], **keys)
 
     def commit(row: tuple[int, int], overwrite: bool) -> None:
         commit_batch(PaimonTable(table), write(table, [row], "writer", overwrite), overwrite=overwrite)
@@ -257,8 +255,7 @@ def test_a_compaction_stopped_in_the_middle_of_a_bucket_leaves_no_file(tmp_path:
         "file-index.bloom-filter.columns": "v",
         "file-index.in-manifest-threshold": "1 b",
     }
-    catalog.create_table("db.t2", Schema.from_pyarrow_schema(columns, primary_keys=["id"], options=options), False)
-    table = catalog.get_table("db.t2")
+    table = create_table(catalog, "t2", columns, primary_keys=["id"], options=options)
     with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
         # The one that is large, and overlaps no other, lies between two that are rewritten.
         for first, count in ((0, 100), (0, 100), (100, 1000), (1100, 100), (1100, 100)):
@@ -314,11 +311,9 @@ def test_options_that_are_altered_make_other_files_due(tmp_path: Path) -> None:
 def test_keys_may_differ_by_a_nanosecond_from_file_to_file(tmp_path: Path) -> None:
     catalog = World(tmp_path).catalog
     columns = pa.schema([pa.field("id", pa.timestamp("ns"), nullable=False), ("v", pa.int64())])
-    schema = Schema.from_pyarrow_schema(
-        columns, primary_keys=["id"], options={"bucket": "1", "target-file-size": "1 b"}
+    table = create_table(
+        catalog, "fine", columns, primary_keys=["id"], options={"bucket": "1", "target-file-size": "1 b"}
     )
-    catalog.create_table("db.fine", schema, False)
-    table = catalog.get_table("db.fine")
     with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
         for _ in range(2):
             writer.write(pa.table([pa.array([1, 2, 3], pa.timestamp("ns")), [1, 2, 3]], schema=columns))

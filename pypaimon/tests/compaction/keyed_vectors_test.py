@@ -26,7 +26,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
-from support.tables.handles import batch_table
+from support.tables.handles import batch_table, read_with, write_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -69,9 +69,7 @@ class Marked:
             for key, a, b, gone in rows
         ]
         for table in (self.table, self.plain):
-            with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
-                writer.write(pa.Table.from_pylist(found, KINDED))
-                writer.commit()
+            write_with(stream_write_builder(table).with_commit_user("writer"), pa.Table.from_pylist(found, KINDED))
 
     def compact(self, *, full: bool = False) -> None:
         report = compact(self.table, full=full)
@@ -137,18 +135,12 @@ class Marked:
     @staticmethod
     def _read(table: Any) -> list[Any]:
         builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True).with_raw(True)
-        with builder.open_sync() as stream:
-            rows = [row for batch in stream for row in batch.data.to_pylist()]
+        rows = read_with(builder)
         return sorted(((row["id"], row["a"], row["b"]) for row in rows), key=repr)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=EXAMPLES, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
 @given(
     steps=STEPS,
     trigger=st.integers(1, 4),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.compaction.tasks import neighbours, packs
-from support.tables.live_files import OPTIONS, live_file
+from support.tables.manifest_entries import OPTIONS, live_file
 
 FEW = replace(OPTIONS, min_files=3)
 

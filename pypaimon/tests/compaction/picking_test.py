@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.compaction.compaction_options import OffPeak
 from pypaimon.streaming.compaction.run_picking import LevelRun, Pick, level_runs, pick_full, pick_needed
-from support.tables.live_files import OPTIONS, live_file
+from support.tables.manifest_entries import OPTIONS, live_file
 
 NOON = datetime(2026, 1, 1, 12)
 

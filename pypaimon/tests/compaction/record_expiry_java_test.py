@@ -13,6 +13,7 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from support.java.live import LiveJava
+from support.tables.handles import read_with, write_with
 
 pytestmark = pytest.mark.java
 
@@ -66,9 +67,7 @@ class Twins:
         if self.kinded:
             columns["_row_kind"] = [row[3] for row in rows]
         for table in (self.javas, self.ours):
-            with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
-                writer.write(pa.table(columns))
-                writer.commit()
+            write_with(stream_write_builder(table).with_commit_user("writer"), pa.table(columns))
 
     def compact(self, options: dict[str, str], *, full: bool) -> None:
         self.java.call("compact", full=full, options={"write-only": "false", **options})
@@ -91,8 +90,7 @@ class Twins:
 
 
 def read(table: Any, start: str) -> list[Any]:
-    with stream_read_builder(table).with_start(start).with_end(latest=True).open_sync() as stream:
-        rows = [row for batch in stream for row in batch.data.to_pylist()]
+    rows = read_with(stream_read_builder(table).with_start(start).with_end(latest=True))
     return rows if start == "earliest" else sorted(rows, key=lambda row: str(row["k"]))
 
 

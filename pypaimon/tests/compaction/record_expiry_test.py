@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder, table_files
 from pypaimon.streaming.compaction.compactor import Compaction
@@ -21,6 +21,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.internals import AtomicType
 from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.samples import SOAK
+from support.tables.handles import catalog_with_database, create_table, read_with, write_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -35,8 +36,7 @@ class Aging:
     """A table of which each record stays for 10 seconds, and what must be in it."""
 
     def __init__(self, directory: Path, options: dict[str, str]) -> None:
-        self.catalog = CatalogFactory.create({"warehouse": str(directory)})
-        self.catalog.create_database("d", False)
+        self.catalog = catalog_with_database(directory, "d")
         schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={**EXPIRY, **options})
         self.catalog.create_table("d.t", schema, False)
         self.now = 100
@@ -49,9 +49,7 @@ class Aging:
 
     def write(self, *rows: Row) -> None:
         found = [{"id": key, "t": t, "v": v, "_row_kind": "-D" if gone else "+I"} for key, t, v, gone in rows]
-        with stream_write_builder(self.table).with_commit_user("writer").open_sync() as writer:
-            writer.write(pa.Table.from_pylist(found, KINDED))
-            writer.commit()
+        write_with(stream_write_builder(self.table).with_commit_user("writer"), pa.Table.from_pylist(found, KINDED))
         self.waiting += {row[0]: row for row in rows}.values()
 
     def compact(self, *, full: bool = False) -> int:
@@ -100,12 +98,7 @@ ROWS = st.lists(
 )
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=EXAMPLES, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(st.tuples(ROWS, st.integers(0, 9), st.booleans()), min_size=2, max_size=8),
     options=st.sampled_from(KINDS),
@@ -159,8 +152,7 @@ def test_units_are_those_of_java(
 
 
 def gone_of(directory: Path, kind: pa.DataType, times: list[int | None], now: datetime) -> list[bool]:
-    catalog = CatalogFactory.create({"warehouse": str(directory)})
-    catalog.create_database("d", False)
+    catalog = catalog_with_database(directory, "d")
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", kind)])
     schema = Schema.from_pyarrow_schema(columns, primary_keys=["id"], options=EXPIRY)
     catalog.create_table("d.t", schema, False)
@@ -218,8 +210,7 @@ def test_a_file_that_moves_keeps_its_records(tmp_path: Path, vectors: str) -> No
     aging.write((7, 1, 70, False))
     aging.compact()
     assert [row for row in aging.rows() if row[0] == 7] == [(7, 1, 70, False)]
-    with stream_read_builder(aging.table).with_start("earliest").with_end(latest=True).open_sync() as stream:
-        changes = [row for batch in stream for row in batch.data.to_pylist()]
+    changes = read_with(stream_read_builder(aging.table).with_start("earliest").with_end(latest=True))
     assert [(row["_row_kind"], row["v"]) for row in changes if row["id"] == 7] == [("+I", 7), ("-U", 7), ("+U", 70)]
 
 
@@ -233,8 +224,7 @@ def test_a_file_that_moves_keeps_its_records(tmp_path: Path, vectors: str) -> No
     ],
 )
 def test_a_time_field_that_holds_no_time_is_refused(tmp_path: Path, field: str | None, named: str) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("d", False)
+    catalog = catalog_with_database(tmp_path, "d")
     columns = pa.schema(
         [pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("several", pa.list_(pa.int64()))]
     )
@@ -248,10 +238,8 @@ def test_a_time_field_that_holds_no_time_is_refused(tmp_path: Path, field: str |
 
 def test_tables_without_a_key_keep_their_rows(tmp_path: Path) -> None:
     """As in Java, where the option means nothing to them."""
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("d", False)
-    catalog.create_table("d.t", Schema.from_pyarrow_schema(COLUMNS, options={**EXPIRY, "bucket": "-1"}), False)
-    table = catalog.get_table("d.t")
+    catalog = catalog_with_database(tmp_path, "d")
+    table = create_table(catalog, "t", COLUMNS, options={**EXPIRY, "bucket": "-1"}, database="d")
     with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
         for _ in range(2):
             writer.write(pa.Table.from_pylist([{"id": 1, "t": 1, "v": 1}], COLUMNS))

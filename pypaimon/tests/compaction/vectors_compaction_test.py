@@ -14,6 +14,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
+from support.tables.handles import read_with
 
 pytestmark = pytest.mark.java
 
@@ -50,8 +51,7 @@ class Deleted(Shared):
 
     def ours(self) -> list[tuple[int, str]]:
         """What we read, bucket by bucket; not pypaimon's reader, which knows no vectors of 64 bits."""
-        with stream_read_builder(self.table).with_end(latest=True).open_sync() as stream:
-            return [(row["id"], row["name"]) for batch in stream for row in batch.data.to_pylist()]
+        return [(row["id"], row["name"]) for row in read_with(stream_read_builder(self.table).with_end(latest=True))]
 
     def index(self) -> dict[str, IndexEntry]:
         directory = TableDirectory.of(self.table)

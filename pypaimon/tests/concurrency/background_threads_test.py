@@ -112,8 +112,7 @@ def hang(call):
 
 is_following, saving, files = threading.Event(), threading.Event(), FaultFileIO()
 files.wherever(hang)
-table = Table(Path({str(tmp_path)!r}))
-table.commit([1])
+table = Table(Path({str(tmp_path)!r})).commit_each([1])
 stream = table.builder(files).with_consumer_id("c").with_io_timeout(3600).open_sync()
 next(stream)
 is_following.set()

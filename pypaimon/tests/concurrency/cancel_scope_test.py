@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.io.store import Store
-from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.fault_file_io import FaultFileIO, HangingFileIO
 
 PATIENCE = 30
 WRITES: dict[str, Callable[[Store, str], object]] = {
@@ -50,27 +49,20 @@ def test_a_cancelled_scope_starts_no_write(file_io: FaultFileIO, path: str, kind
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_write_that_was_started_is_waited_for(file_io: FaultFileIO, path: str, kind: str) -> None:
-    store, scope, ended = Store(file_io), CancelScope(), threading.Event()
-    begun, go_on = threading.Event(), threading.Event()
-
-    def hold(call: Call) -> Any:
-        if call.kind in ("write", "delete"):
-            begun.set()
-            assert go_on.wait(PATIENCE)
-        return call.answer()
+def test_a_write_that_was_started_is_waited_for(hanging: HangingFileIO, path: str, kind: str) -> None:
+    store, scope, ended = Store(hanging), CancelScope(), threading.Event()
+    hanging.hangs = lambda call: call.kind in ("write", "delete")
 
     def write() -> None:
         with scope.entered():
             WRITES[kind](store, path)
             ended.set()
 
-    file_io.wherever(hold)
     thread = threading.Thread(target=write)
     thread.start()
-    assert begun.wait(PATIENCE)
+    assert hanging.hanging.wait(PATIENCE)
     scope.cancel()
-    go_on.set()
+    hanging.go_on.set()
     thread.join(PATIENCE)
     assert ended.is_set()
     assert content(path) == (None if kind == "delete" else b"new")

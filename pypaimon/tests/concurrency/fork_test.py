@@ -76,12 +76,8 @@ loop.close()
 """
 
 
-def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent_s_streams(
-    tmp_path: Path,
-) -> None:
-    table = Table(tmp_path / "w")
-    for key in range(1, 5):
-        table.commit([key])
+def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent_s_streams(tmp_path: Path) -> None:
+    Table(tmp_path / "w").commit_each(range(1, 5))
     command = program("support.crash.forked_reader", str(tmp_path / "w"), options=("-W", "error"))
     ran = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert (ran.stdout, ran.returncode) == ("step\nsave\ndata\n", 0), ran.stderr

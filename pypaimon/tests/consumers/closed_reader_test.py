@@ -8,14 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pypaimon.streaming import EndOfScan, PaimonStreamError, StreamReadBuilder
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.fault_file_io import FaultFileIO, HangingFileIO
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
@@ -24,28 +23,16 @@ FILE = "consumer-etl"
 PATIENCE = 60
 
 
-class Held(FaultFileIO):
+def held_at(kind: str) -> HangingFileIO:
     """Hold the next request of a kind for the consumer file."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind: str | None = kind
-        self.hanging, self.go_on = threading.Event(), threading.Event()
-        self.wherever(self._hold)
-
-    def _hold(self, call: Call) -> Any:
-        if call.kind == self.kind and call.name == FILE:
-            self.kind = None
-            self.hanging.set()
-            assert self.go_on.wait(PATIENCE)
-        return call.answer()
+    file_io = HangingFileIO()
+    file_io.hangs = lambda call: call.kind == kind and call.name == FILE and not file_io.hanging.is_set()
+    return file_io
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in range(3):
-        table.commit([key])
+    table = Table(tmp_path / "w").commit_each(range(3))
     ConsumerManager(FaultFileIO(), str(table.path)).write(ConsumerName("etl"), Consumer(1))
     return table
 
@@ -105,7 +92,7 @@ READERS = [by_scan, by_plans, by_batches, by_tasks]
 
 @pytest.mark.parametrize("reader", READERS)
 def test_requests_from_before_lead_to_no_write(table: Table, reader: Callable[[StreamReadBuilder], Reader]) -> None:
-    held = Held("read")
+    held = held_at("read")
     ask, close = reader(builder(table, held))
     with ThreadPoolExecutor(1) as old:
         asking = old.submit(ask)
@@ -126,7 +113,7 @@ def test_requests_from_before_lead_to_no_write(table: Table, reader: Callable[[S
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_write_that_is_under_way_is_waited_for(table: Table, reader: Callable[[StreamReadBuilder], Reader]) -> None:
-    held = Held("write")
+    held = held_at("write")
     ask, close = reader(builder(table, held))
     with ThreadPoolExecutor(2) as old:
         asking = old.submit(ask)
@@ -148,14 +135,13 @@ def test_a_write_that_is_under_way_is_waited_for(table: Table, reader: Callable[
 
 
 def test_a_rewrite_of_its_files_is_waited_for_and_none_begins_later(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w", consumer__expiration_time="1 h")
-    table.commit([1])
-    held = Held("")
+    table = Table(tmp_path / "w", consumer__expiration_time="1 h").commit_each([1])
+    held = HangingFileIO()
     scan = builder(table, held).with_start("earliest").new_streaming_scan()
     assert scan.plan() is not None
     progress = scan._driver.progress()
     with ThreadPoolExecutor(2) as old:
-        held.kind = "write"
+        held.hangs = lambda call: call.kind == "write" and call.name == FILE and not held.hanging.is_set()
         rewriting = old.submit(progress.keep_alive, 1e9)
         assert held.hanging.wait(PATIENCE)
         closing = old.submit(scan.close)

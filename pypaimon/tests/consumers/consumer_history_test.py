@@ -23,10 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path, bucket="2", **{"bucket-key": "k"})
-    for key in range(6):
-        table.commit([key])
-    return table
+    return Table(tmp_path, bucket="2", **{"bucket-key": "k"}).commit_each(range(6))
 
 
 def bounded(table: Table, **end: Any) -> StreamReadBuilder:
@@ -79,8 +76,7 @@ def test_after_a_rollback_the_program_that_follows_a_killed_one_ends_with_an_err
         assert [int(next(killed.stdout)) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
         killed.kill()
     table.rollback(3)
-    for key in range(100, 105):
-        table.commit([key])
+    table.commit_each(range(100, 105))
     ended = programs.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert ended.stdout == ""
     assert "TableChangedError: The table was rolled back" in ended.stderr
@@ -104,8 +100,7 @@ def test_new_commits_after_a_rollback_are_an_error_not_a_gap(
 ) -> None:
     assert first(bounded(table)) == [*range(6)]
     table.rollback(3)
-    for key in range(100, 105):
-        table.commit([key])
+    table.commit_each(range(100, 105))
     with pytest.raises(TableChangedError, match="rolled back: snapshot 6"):
         then(bounded(table))
 
@@ -116,8 +111,7 @@ def test_the_program_shows_it(
 ) -> None:
     follow(bounded(table))
     table.rollback(3)
-    for key in range(100, 105):
-        table.commit([key])
+    table.commit_each(range(100, 105))
     program, name = Program(table.path.parent.parent, capsys), table.handle().identifier.get_full_name()
     listed = program("consumers", "list", name, "--format", "json").records
     assert {(each["state"], each["lag"]) for each in listed} == {("rolled back", None)}
@@ -155,7 +149,6 @@ def test_a_file_of_java_continues_as_in_java_and_has_a_fingerprint_after_the_nex
     fingerprint = saved(table)[0]["fingerprint"]
     (table.path / "consumer" / "consumer-etl").write_text('{\n  "nextSnapshot" : 6\n}')
     table.rollback(3)
-    for key in range(100, 104):
-        table.commit([key])
+    table.commit_each(range(100, 104))
     assert plain(bounded(table)) == [102, 103]
     assert saved(table)[0]["fingerprint"] not in (fingerprint, None)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 from pypaimon.consumer import Consumer as PaimonConsumer
 from pypaimon.consumer.consumer_manager import ConsumerManager as PaimonConsumerManager
 from pypaimon.filesystem.local_file_io import LocalFileIO
@@ -27,6 +27,7 @@ from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.io.store import Store
 from support.corpus.cases import load, unpack
 from support.stores.fault_file_io import Call, FaultFileIO
+from support.tables.handles import catalog_with_database, write_by_pypaimon
 
 
 @pytest.fixture
@@ -46,7 +47,6 @@ def put(manager: ConsumerManager, **files: int) -> None:
 
 
 def texts(manager: ConsumerManager) -> dict[str, int]:
-    """Next snapshot by Java's ids."""
     return {info.name.text: info.next_snapshot for info in manager.infos()}
 
 
@@ -351,15 +351,11 @@ def test_list_consumers_shows_every_file(manager: ConsumerManager, tmp_path: Pat
 
 
 def test_list_consumers_knows_how_far_behind_they_are(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("d", True)
+    catalog = catalog_with_database(tmp_path, "d")
     catalog.create_table("d.t", Schema.from_pyarrow_schema(pa.schema([("id", pa.int64())])), False)
     table = catalog.get_table("d.t")
     for number in range(3):
-        builder = table.new_batch_write_builder()
-        writer = builder.new_write()
-        writer.write_arrow(pa.table({"id": [number]}))
-        builder.new_commit().commit(writer.prepare_commit())
+        write_by_pypaimon(table, pa.table({"id": [number]}))
     ConsumerManager(table.file_io, table.table_path).reset_consumer("etl", Consumer(2))
     assert [(info.consumer_id, info.next_snapshot, info.lag) for info in list_consumers(table)] == [("etl", 2, 2)]
 

@@ -64,10 +64,7 @@ def clock() -> PassingClock:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w", consumer__expiration_time="1 h")
-    for key in range(1, 5):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w", consumer__expiration_time="1 h").commit_each(range(1, 5))
 
 
 def threads() -> list[threading.Thread]:
@@ -196,8 +193,7 @@ def test_the_thread_ends_with_the_stream(table: Table, clock: PassingClock, end:
 
 
 def test_without_an_expiration_or_a_consumer_there_is_no_thread(table: Table, tmp_path: Path) -> None:
-    plain = Table(tmp_path / "plain")
-    plain.commit([1])
+    plain = Table(tmp_path / "plain").commit_each([1])
     with (
         table.builder().new_streaming_scan() as scan,
         plain.builder().with_consumer_id("c").new_streaming_scan() as kept,

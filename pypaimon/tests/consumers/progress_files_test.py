@@ -15,8 +15,8 @@ from pypaimon.streaming.consumers.progress import Progress, ResumePoint
 from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
 from pypaimon.streaming.io.store import Store
-from support.crash.crashing_store import SCHEME, DyingStore
 from support.groups.consumer_group import EXPIRATION, Group, at, full
+from support.stores.fault_file_io import SCHEME, DyingStore
 
 
 @pytest.fixture
@@ -33,19 +33,14 @@ def test_the_first_full_plan_is_pinned_until_the_first_save(group: Group) -> Non
     assert progress.saved is None
     progress.on_plan(full(5, unit=3))
     progress.on_plan(at(6))
-    progress.confirm(full(5, unit=3))
-    progress.flush(99, force=True)
-    assert group.files() == {"etl.first-plan": 5}
-    progress.confirm(at(6))
-    progress.flush(99)
-    assert group.files() == {"etl": 6}
+    assert group.confirmed(progress, full(5, unit=3), 99, force=True) == {"etl.first-plan": 5}
+    assert group.confirmed(progress, at(6), 99) == {"etl": 6}
 
 
 def test_a_full_plan_without_rows_is_passed_over(group: Group) -> None:
     progress = group.started(full(5))
     progress.on_passed_over(at(6))
-    progress.flush(0)
-    assert group.files() == {"etl": 6}
+    assert group.flushed(progress, 0) == {"etl": 6}
 
 
 @pytest.mark.parametrize(
@@ -60,9 +55,7 @@ def test_the_pin_has_the_name_of_its_progress_file(group: Group, settings: dict[
     progress = group.started(full(5), **settings)
     assert group.files() == {fence: 5}
     progress.on_plan(at(6))
-    progress.confirm(at(6))
-    progress.flush(0)
-    assert group.files() == {fence.removesuffix(".first-plan"): 6}
+    assert group.confirmed(progress, at(6), 0) == {fence.removesuffix(".first-plan"): 6}
 
 
 def test_after_a_crash_in_the_first_plan_the_start_is_the_same(group: Group) -> None:
@@ -155,9 +148,7 @@ def test_a_resumed_first_plan_keeps_its_pin(group: Group) -> None:
     resumed = group.started(full(5, unit=1))
     assert group.files() == {"etl.first-plan": 5}
     resumed.on_plan(at(6))
-    resumed.confirm(at(6))
-    resumed.flush(0)
-    assert group.files() == {"etl": 6}
+    assert group.confirmed(resumed, at(6), 0) == {"etl": 6}
 
 
 def test_any_other_start_deletes_a_stale_pin(group: Group) -> None:
@@ -182,9 +173,7 @@ def test_a_seek_away_from_the_first_plan_keeps_the_pin_while_it_is_unconfirmed(g
     progress.on_plan(at(6))
     progress.begin(at(9), 0)
     assert group.files() == {"etl.first-plan": 5}
-    progress.confirm(at(6))
-    progress.flush(0)
-    assert group.files() == {"etl": 9}
+    assert group.confirmed(progress, at(6), 0) == {"etl": 9}
 
 
 def test_a_seek_to_a_full_plan_keeps_its_pin_while_older_plans_are_confirmed(group: Group) -> None:
@@ -192,13 +181,9 @@ def test_a_seek_to_a_full_plan_keeps_its_pin_while_older_plans_are_confirmed(gro
     progress.on_plan(at(4))
     progress.on_plan(at(5))
     progress.begin(full(9), 0)
-    progress.confirm(at(4))
-    progress.flush(0)
-    assert group.files() == {"etl": 4, "etl.first-plan": 9}
+    assert group.confirmed(progress, at(4), 0) == {"etl": 4, "etl.first-plan": 9}
     progress.on_plan(at(10))
-    progress.confirm(at(10))
-    progress.flush(0)
-    assert group.files() == {"etl": 10}
+    assert group.confirmed(progress, at(10), 0) == {"etl": 10}
 
 
 def test_a_pin_whose_write_seemed_to_fail_is_deleted_by_another_start(group: Group, tmp_path: Path) -> None:
@@ -227,9 +212,7 @@ def test_ignoring_progress_may_go_backward(group: Group) -> None:
     progress.begin(full(10), 0)
     assert group.files() == {"etl": 50, "etl.first-plan": 10}
     progress.on_plan(at(11))
-    progress.confirm(at(11))
-    progress.flush(0)
-    assert group.files() == {"etl": 11}
+    assert group.confirmed(progress, at(11), 0) == {"etl": 11}
 
 
 def test_an_idle_stream_keeps_its_files_alive(group: Group, tmp_path: Path) -> None:
@@ -343,9 +326,7 @@ def test_the_newest_reader_takes_over(group: Group) -> None:
     assert group.manager.read(old.name) == Consumer(3, "reader-2")
     new.begin(at(3), 0)
     new.on_plan(at(4))
-    new.confirm(at(4))
-    new.flush(0)
-    assert group.files() == {"etl": 4}
+    assert group.confirmed(new, at(4), 0) == {"etl": 4}
 
 
 def test_the_newest_reader_takes_over_in_the_first_plan(group: Group) -> None:
@@ -356,8 +337,7 @@ def test_the_newest_reader_takes_over_in_the_first_plan(group: Group) -> None:
     with pytest.raises(ConsumerConflictError):
         old.flush(0)
     assert group.files() == {"etl.first-plan": 4}
-    new.flush(0)
-    assert group.files() == {"etl": 5}
+    assert group.flushed(new, 0) == {"etl": 5}
     with pytest.raises(ConsumerConflictError):
         old.flush(0)
     with pytest.raises(ConsumerConflictError):
@@ -435,9 +415,7 @@ def test_a_plan_before_the_target_of_a_seek_still_has_to_be_confirmed(group: Gro
     progress.begin(at(4), 0)
     assert progress.confirmed == at(3)
     assert group.files() == {"etl": 3}
-    progress.confirm(at(4))
-    progress.flush(0)
-    assert group.files() == {"etl": 4}
+    assert group.confirmed(progress, at(4), 0) == {"etl": 4}
 
 
 def test_a_reset_reaches_the_shards_that_have_no_file_yet(group: Group) -> None:

@@ -24,8 +24,8 @@ from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Phase, Position, ReadUnit
-from support.crash.crashing_store import SCHEME, DyingStore
 from support.samples import SOAK
+from support.stores.fault_file_io import SCHEME, DyingStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

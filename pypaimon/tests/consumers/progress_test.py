@@ -31,12 +31,10 @@ def group(tmp_path: Path) -> Group:
 def test_nothing_is_saved_before_it_is_confirmed(group: Group) -> None:
     progress = group.started(at(3))
     progress.on_plan(at(4))
-    progress.flush(99)
-    assert group.files() == {"etl": 3}
+    assert group.flushed(progress, 99) == {"etl": 3}
     progress.confirm(at(4))
     assert group.files() == {"etl": 3}
-    progress.flush(99)
-    assert group.files() == {"etl": 4}
+    assert group.flushed(progress, 99) == {"etl": 4}
     assert progress.saved == progress.committed() == 4
 
 
@@ -48,17 +46,13 @@ def test_confirming_a_position_confirms_all_before_it(group: Group) -> None:
     progress.flush(0)
     assert progress.confirmed == at(5)
     assert group.files() == {"etl": 5}
-    progress.confirm(at(4))
-    progress.flush(0)
-    assert group.files() == {"etl": 5}
+    assert group.confirmed(progress, at(4), 0) == {"etl": 5}
 
 
 def test_a_snapshot_id_confirms_like_the_position(group: Group) -> None:
     progress = group.started(at(3))
     progress.on_plan(Position("t", 4, fingerprint="of snapshot 3"))
-    progress.confirm(Position("t", 4))
-    progress.flush(0)
-    assert group.files() == {"etl": 4}
+    assert group.confirmed(progress, Position("t", 4), 0) == {"etl": 4}
 
 
 def test_inside_a_snapshot_the_position_before_it_is_saved(group: Group) -> None:
@@ -71,9 +65,7 @@ def test_inside_a_snapshot_the_position_before_it_is_saved(group: Group) -> None
     assert progress.confirmed == at(4, unit=1)
     assert group.files() == {"etl": 4}
     progress.on_plan(at(5))
-    progress.confirm(at(5))
-    progress.flush(0)
-    assert group.files() == {"etl": 5}
+    assert group.confirmed(progress, at(5), 0) == {"etl": 5}
 
 
 def test_passed_over_snapshots_move_it_with_one_write_per_poll_interval(group: Group) -> None:
@@ -82,9 +74,8 @@ def test_passed_over_snapshots_move_it_with_one_write_per_poll_interval(group: G
         progress.on_passed_over(at(position))
         progress.flush(second)
     assert group.files() == {"etl": 23}
-    assert group.io.asked["PUT"] == 1 + 2
-    progress.flush(21, force=True)
-    assert group.files() == {"etl": 24}
+    assert group.io.counts()["write"] == 1 + 2
+    assert group.flushed(progress, 21, force=True) == {"etl": 24}
 
 
 def test_passed_over_snapshots_do_not_move_it_over_an_unconfirmed_plan(group: Group) -> None:
@@ -92,22 +83,16 @@ def test_passed_over_snapshots_do_not_move_it_over_an_unconfirmed_plan(group: Gr
     progress.on_passed_over(at(5))
     progress.on_plan(at(6))
     progress.on_passed_over(at(8))
-    progress.flush(99)
-    assert group.files() == {"etl": 5}
-    progress.confirm(at(6))
-    progress.flush(99)
-    assert group.files() == {"etl": 8}
+    assert group.flushed(progress, 99) == {"etl": 5}
+    assert group.confirmed(progress, at(6), 99) == {"etl": 8}
 
 
 def test_snapshots_passed_over_on_the_way_to_a_plan_count(group: Group) -> None:
     progress = group.started(at(3))
     progress.on_plan(at(10), begins=at(7))
-    progress.flush(99)
-    assert group.files() == {"etl": 7}
+    assert group.flushed(progress, 99) == {"etl": 7}
     progress.on_plan(at(10, unit=0), begins=at(10))
-    progress.confirm(at(10))
-    progress.flush(99)
-    assert group.files() == {"etl": 10}
+    assert group.confirmed(progress, at(10), 99) == {"etl": 10}
 
 
 def test_the_snapshot_before_is_known_wherever_a_reader_stops(group: Group) -> None:
@@ -136,19 +121,16 @@ def test_the_snapshot_before_is_known_wherever_a_reader_stops(group: Group) -> N
 def test_auto_confirms_when_the_next_plan_is_asked_for(group: Group) -> None:
     progress = group.started(at(3), commit="auto")
     progress.on_plan(at(4))
-    progress.flush(99)
-    assert group.files() == {"etl": 3}
+    assert group.flushed(progress, 99) == {"etl": 3}
     progress.confirm_handed_out()
-    progress.flush(99)
-    assert group.files() == {"etl": 4}
+    assert group.flushed(progress, 99) == {"etl": 4}
 
 
 def test_manual_does_not(group: Group) -> None:
     progress = group.started(at(3), commit=CommitMode.MANUAL)
     progress.on_plan(at(4))
     progress.confirm_handed_out()
-    progress.flush(99, force=True)
-    assert group.files() == {"etl": 3}
+    assert group.flushed(progress, 99, force=True) == {"etl": 3}
     with pytest.raises(StreamConfigError, match="'auto' or 'manual'"):
         group.reader(commit="sometimes")
 
@@ -208,39 +190,34 @@ def test_a_seek_may_go_backward_and_forgets_later_plans(group: Group) -> None:
     with pytest.raises(StreamConfigError, match="last seek"):
         progress.confirm(at(7))
     progress.on_plan(at(3))
-    progress.confirm(at(3))
-    progress.flush(0)
-    assert group.files() == {"etl": 3}
+    assert group.confirmed(progress, at(3), 0) == {"etl": 3}
 
 
 def test_a_seek_forward_confirms_nothing(group: Group) -> None:
     progress = group.started(at(3))
     progress.on_plan(at(4))
     progress.begin(at(9), 99)
-    progress.flush(99)
-    assert group.files() == {"etl": 3}
-    progress.confirm(at(4))
-    progress.flush(99)
-    assert group.files() == {"etl": 9}
+    assert group.flushed(progress, 99) == {"etl": 3}
+    assert group.confirmed(progress, at(4), 99) == {"etl": 9}
 
 
 def test_no_request_is_sent_while_nothing_changes(group: Group) -> None:
     progress = group.started(at(3))
-    group.io.asked.clear()
+    group.io.forget()
     for second in range(100):
         progress.flush(second, force=True)
         progress.confirm_handed_out()
         progress.keep_alive(second)
-    assert not group.io.asked
+    assert not group.io.calls
 
 
 def test_a_save_is_one_get_and_one_put(group: Group) -> None:
     progress = group.started(at(3))
-    group.io.asked.clear()
+    group.io.forget()
     progress.on_plan(at(4))
     progress.confirm(at(4))
     progress.flush(0)
-    assert group.io.asked == {"GET": 1, "PUT": 1}
+    assert group.io.counts() == {"read": 1, "write": 1}
 
 
 # ---- callers that confirm late, or never ----

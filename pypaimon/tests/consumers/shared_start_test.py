@@ -20,7 +20,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from support.crash.crashing_file_io import MortalFileIO
-from support.groups.shard_group import ShardedTable, ShardReader, read_by
+from support.groups.shard_group import ShardedTable, ShardReader, caught_up, read_by
 from support.samples import SOAK, sample_seed
 from support.tables.streamed_table import Table
 
@@ -75,8 +75,7 @@ def test_shards_begin_at_one_snapshot_though_files_are_compacted_between_their_s
     site.expire()
     shards[2].catch_up()
     site.append()
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     # These saw the table grow before the others started.
     first = {"latest": 3, "snapshot": 2, "timestamp": 2}.get(start, 0)
     assert read_by(shards) == everything(site, first)
@@ -91,8 +90,7 @@ def test_a_shard_that_dies_in_its_first_plan_continues_at_the_same_snapshot(site
     site.compact()
     site.append()
     site.expire()
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     assert [shard.first_snapshot for shard in shards] == [2, 2]
     assert read_by(shards) == everything(site)
 
@@ -217,13 +215,10 @@ def test_an_expired_start_is_an_error_once_a_shard_has_saved(site: ShardedTable)
 
 
 def test_the_start_of_a_table_that_was_rolled_back_is_found_again(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
-    table.commit([2])
+    table = Table(tmp_path / "w").commit_each((1, 2))
     assert (plan := _etl(table).plan()) is not None and plan.snapshot_id == 2
     table.rollback(1)
-    table.commit([3])
-    table.commit([4])
+    table.commit_each((3, 4))
     plan = _etl(table).plan()
     assert plan is not None and plan.snapshot_id == 3
     saved = _etl(table, shard=(0, 2))
@@ -236,12 +231,10 @@ def test_the_start_of_a_table_that_was_rolled_back_is_found_again(tmp_path: Path
 
 
 def test_the_start_of_a_recreated_table_is_found_again(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     assert _etl(table).plan() is not None
     fence = (table.path / "consumer" / "consumer-etl.first-plan").read_bytes()
-    table.drop()
-    table.create()
+    table.recreate()
     table.commit([7], table=table.handle())
     table.commit([8], table=table.handle())
     (table.path / "consumer").mkdir()
@@ -257,8 +250,7 @@ def _etl(table: Table, shard: tuple[int, int] | None = None, **consumer: Any) ->
 
 def test_all_shards_begin_again_after_one_has_expired_and_the_others_fail(site: ShardedTable) -> None:
     shards = group(site, 3, configure=lambda builder: builder.with_on_expired("full"))
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     site.append()
     site.compact()
     shards[0].catch_up()
@@ -274,8 +266,7 @@ def test_all_shards_begin_again_after_one_has_expired_and_the_others_fail(site: 
     site.append()
     site.compact()
     for _ in range(2):
-        for shard in shards:
-            shard.catch_up()
+        caught_up(shards)
     assert read_by(shards) == everything(site)
     assert set(site.consumers()) == {f"etl.shard-{index}-of-3" for index in range(3)}
 
@@ -286,8 +277,7 @@ def test_an_expired_shard_that_continues_with_changes_gives_up_only_its_own_rows
     site: ShardedTable, policy: str, restarts: bool
 ) -> None:
     shards = group(site, 3, configure=lambda builder: builder.with_on_expired(policy))
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     site.append()
     shards[0].catch_up()
     shards[2].catch_up()
@@ -301,8 +291,7 @@ def test_an_expired_shard_that_continues_with_changes_gives_up_only_its_own_rows
     if restarts:
         for shard in shards:
             shard.die()
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     given_up = {3} if policy == "earliest" else {3, 5}
     wanted = {key: 1 for key, snapshot in site.written.items() if key % 3 != 1 or snapshot not in given_up}
     assert read_by(shards) == wanted
@@ -388,8 +377,7 @@ def _starts_meanwhile(site: ShardedTable, step: int) -> str | None:
 def test_a_late_save_of_the_former_start_is_deleted_again(site: ShardedTable) -> None:
     """On a store without conditional writes: the save of a running shard began before its file was deleted."""
     shards = group(site, 2, configure=lambda builder: builder.with_on_expired("full"))
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     site.append()
     site.compact()
     shards[0].catch_up()
@@ -414,8 +402,7 @@ def test_a_late_save_of_the_former_start_is_deleted_again(site: ShardedTable) ->
 
 def test_an_expired_shard_that_dies_in_its_new_first_plan_continues_there(site: ShardedTable) -> None:
     shards = group(site, 2, configure=lambda builder: builder.with_on_expired("full"))
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     site.append()
     site.compact()
     site.expire(by_force=True)
@@ -476,8 +463,7 @@ def test_shards_by_bucket_that_have_not_expired_continue(tmp_path: Path) -> None
 
 def test_all_shards_begin_again_after_the_progress_of_one_was_deleted(site: ShardedTable) -> None:
     shards = group(site, 2)
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     shards[0].die()
     (site.table.path / "consumer" / "consumer-etl.shard-0-of-2").unlink()
     site.append()
@@ -492,8 +478,7 @@ def test_all_shards_begin_again_after_the_progress_of_one_was_deleted(site: Shar
 
 def test_shards_that_ignore_their_progress_begin_at_a_new_start_together(site: ShardedTable) -> None:
     shards = group(site, 2)
-    for shard in shards:
-        shard.catch_up()
+    caught_up(shards)
     site.append()
     site.compact()
     again = group(site, 2, ignore_progress=True)
@@ -563,8 +548,7 @@ def test_a_previous_sharding_that_died_in_its_first_plans_begins_at_the_same_sta
     new = readers(after)
     new[0].catch_up()
     site.compact()
-    for shard in new:
-        shard.catch_up()
+    caught_up(new)
     assert {shard.first_snapshot for shard in new} == {2}
     assert read_by(new) == everything(site)
     assert {name for name in site.consumers() if name.endswith("first-plan")} == set()
@@ -580,8 +564,7 @@ def test_a_complete_previous_sharding_continues_at_its_smallest_position(site: S
     new = group(site, 3)
     new[0].catch_up()
     site.compact()
-    for shard in new:
-        shard.catch_up()
+    caught_up(new)
     assert read_by(new) == everything(site, 3)
     assert set(site.consumers()) == {f"etl.shard-{index}-of-3" for index in range(3)}
 

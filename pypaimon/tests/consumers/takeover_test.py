@@ -25,8 +25,10 @@ from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store
 from support import programs
 from support.samples import SOAK
+from support.stores.fault_file_io import HangingFileIO
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.s3_server import BUCKET, S3Server
+from support.tables.handles import write_by_pypaimon
 from support.tables.streamed_table import COLUMNS, Table
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
@@ -34,36 +36,11 @@ pytestmark = [pytest.mark.server, pytest.mark.soak]
 ETL = ConsumerName("etl")
 
 
-class HeldFileIO(LocalFileIO):
-    """Local files, where a test can hold the next write of a consumer file.
-
-    Attributes:
-        hold: Whether to hold the next write.
-        hanging: Set once it waits.
-        go_on: Set to release it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hold = False
-        self.hanging, self.go_on = threading.Event(), threading.Event()
-
-    def new_output_stream(self, path: str) -> Any:
-        if self.hold and "consumer-" in path:
-            self.hold = False
-            self.hanging.set()
-            assert self.go_on.wait(60)
-        return super().new_output_stream(path)
-
-
 class Place:
     """A table, two handles of it, and a way to hold the next save of the first one.
 
     Attributes:
-        commit: Commits keys.
-        first, second: Builders on handles of their own.
         holding: The next save within the block waits until `go_on`, after `hanging`.
-        compares: Whether a late save changes nothing.
     """
 
     def __init__(
@@ -76,13 +53,7 @@ class Place:
         self._table, self._second, self.holding, self.compares = table, second, holding, compares
 
     def commit(self, *keys: int) -> None:
-        builder = self._second.new_batch_write_builder()
-        write, commit = builder.new_write(), builder.new_commit()
-
-        write.write_arrow(pa.table({"k": list(keys), "v": [str(key) for key in keys]}, COLUMNS))
-        commit.commit(write.prepare_commit())
-        write.close()
-        commit.close()
+        write_by_pypaimon(self._second, pa.table({"k": list(keys), "v": [str(key) for key in keys]}, COLUMNS))
 
     def scan(self, table: Any, start: str) -> Any:
         builder = StreamReadBuilder(table).with_start(start).with_prefetch(0).with_catch_up("replay")
@@ -107,13 +78,13 @@ STARTS += [(place, "latest-full") for place in (PLACES if SOAK else PLACES[:2])]
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     if request.param == "local":
         table = Table(tmp_path / "w")
-        held = HeldFileIO()
+        held = HangingFileIO()
         first = table.handle()
         first.file_io = held
 
         @contextmanager
         def holding() -> Iterator[tuple[threading.Event, threading.Event]]:
-            held.hold = True
+            held.hangs = lambda call: call.kind == "write" and "consumer-" in call.name and not held.hanging.is_set()
             yield held.hanging, held.go_on
             held.go_on.set()
 

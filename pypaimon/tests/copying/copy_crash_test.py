@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import programs
 from support.crash import copy_crash
-from support.repository import program
+from support.programs import JsonProgram
 from support.samples import SOAK, seeded
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -23,46 +20,19 @@ KINDS = ["append", "keyed", "append, shared commits", "keyed, shared commits"]
 """The second and the third in `make test`: each way of writing, and each of committing."""
 
 
-class Copies:
-    """A process that forks the copies of one kind of table, see `copy_crash`.
-
-    Args:
-        directory: Where the tables are made.
-        kind: `append` or `keyed`.
-        is_shared: Whether plans share commits.
-    """
+class Copies(JsonProgram):
+    """Forks copies of one kind of table, see `copy_crash`: asked with steps to die at, it tells what came of them."""
 
     def __init__(self, directory: Path, kind: str, is_shared: bool) -> None:
         self.is_shared = is_shared
-        interval = ["1000"] if is_shared else []
-        self._process = programs.Popen(
-            program("support.crash.copy_crash", str(directory), kind, *interval),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def lives(self, deaths: list[int]) -> dict[str, Any]:
-        """What came of copies that died at these steps, one after the other, and of a last one that lived."""
-        assert self._process.stdin and self._process.stdout
-        print(json.dumps(deaths), file=self._process.stdin, flush=True)
-        found: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return found
-
-    def end(self) -> None:
-        """End it; it must have gone well."""
-        with self._process:
-            assert self._process.stdin
-            self._process.stdin.close()
-        assert self._process.returncode == 0
+        super().__init__("support.crash.copy_crash", str(directory), kind, *(["1000"] if is_shared else []))
 
 
 @pytest.fixture(params=KINDS if SOAK else KINDS[1:3])
 def copies(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Copies]:
     kind, _, shared = request.param.partition(", ")
-    made = Copies(tmp_path, kind, bool(shared))
-    yield made
-    made.end()
+    with Copies(tmp_path, kind, bool(shared)) as made:
+        yield made
 
 
 def check(found: dict[str, Any], is_shared: bool) -> None:
@@ -83,7 +53,7 @@ def check(found: dict[str, Any], is_shared: bool) -> None:
 
 
 def test_a_copy_dies_at_any_step(copies: Copies, request: pytest.FixtureRequest) -> None:
-    undisturbed = copies.lives([])
+    undisturbed = copies.ask([])
     check(undisturbed, copies.is_shared)
     (steps,) = undisturbed["steps"]
     assert steps > 50
@@ -95,7 +65,7 @@ def test_a_copy_dies_at_any_step(copies: Copies, request: pytest.FixtureRequest)
         jobs = [[drawn.randint(1, steps) for _ in range(count)] for count in [1] * DRAWN + [3]]
     died = 0
     for deaths in jobs:
-        found = copies.lives(deaths)
+        found = copies.ask(deaths)
         try:
             check(found, copies.is_shared)
         except AssertionError as error:

@@ -25,8 +25,7 @@ from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner
 from pypaimon.streaming.stream_types import PlanKind
 from pypaimon.streaming.targets import Target
 from pypaimon.streaming.targets.changes import AnyBatch
-from support.tables.copied_table import COLUMNS, batches, changed, keyed, rows_of, stream
-from support.tables.duckdb_copy import held
+from support.tables.copied_table import COLUMNS, batches, changed, held, keyed, rows_of, stream
 
 pytestmark = pytest.mark.slow
 
@@ -212,7 +211,7 @@ class Slow(DictTarget):
 
 async def test_when_it_is_cancelled_the_target_is_free_again(tmp_path: Path) -> None:
     table, target = keyed(tmp_path / "w"), Slow()
-    task = asyncio.ensure_future(replicate_async(_endless(table), target))
+    task = asyncio.ensure_future(replicate_async(table.builder().with_projection(COLUMNS), target))
     await asyncio.to_thread(target.begun.wait)
     task.cancel()
     for _ in range(5):
@@ -223,10 +222,6 @@ async def test_when_it_is_cancelled_the_target_is_free_again(tmp_path: Path) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert values(target) == rows_of(table)
-
-
-def _endless(table: Any) -> StreamReadBuilder:
-    return table.builder().with_projection(COLUMNS)
 
 
 def test_all_targets_are_targets(tmp_path: Path) -> None:

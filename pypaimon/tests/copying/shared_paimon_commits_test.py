@@ -31,8 +31,10 @@ from pypaimon.streaming import (
 )
 from support.samples import SOAK, examples
 from support.tables.copied_table import batches, copying
+from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -50,7 +52,6 @@ def source_of(home: Path, history: list[Commit], keyed: bool = True, **options: 
 
 
 def extend(source: Table, history: list[Commit]) -> None:
-    """Make commits."""
     keyed = source.handle().is_primary_key_table
     state: dict[int, str] = dict(source.rows()) if keyed else {}
     for is_overwrite, changed in history:
@@ -222,10 +223,7 @@ def test_a_copy_waits_for_plans_until_the_interval_has_passed(tmp_path: Path, co
             writer.write(changes(("+I", number, "later")))
             writer.commit()
             time.sleep(0.05)
-        deadline = time.monotonic() + 60
-        while not copy.ids():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(copy.ids)
         assert len(copy.ids()) == 1 and len(copy.rows()) == 5
         # The stream still waits for its last two plans.
         assert copying.is_alive()
@@ -267,9 +265,7 @@ def test_plans_of_two_schemas_share_no_commit(tmp_path: Path) -> None:
     copy = copy_of(source)
     for table in (source, copy):
         table.catalog.alter_table(table.name, [SchemaChange.add_column("more", AtomicType("INT"))], False)
-    with source.writer("later").open_sync() as writer:
-        writer.write(changes(("+I", 3, "c")))
-        writer.commit()
+    write_with(source.writer("later"), changes(("+I", 3, "c")))
     builder = every_plan(source).with_on_schema_change("follow")
     replicate(builder, PaimonTarget(copy.handle()), commit_interval=LONG)
     assert [row[0] for row in copy.rows()] == [1, 2, 3]

@@ -247,7 +247,6 @@ def test_an_error_at_any_statement_takes_back_all_plans_of_a_transaction(tmp_pat
 
 
 def apply_together(plans: list[BlockingBatch], target: Any) -> None:
-    """Apply batches in one transaction."""
     with target._plans.sharing():
         for batch in plans:
             target.apply(batch)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, is_drawn
 from support.stores.fault_file_io import FaultFileIO
 from support.tables.databases import Database, Doors, keys
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -23,21 +22,6 @@ ONE_IN = 1 if SOAK else 80
 """Each line is in the sample of one in so many commits."""
 LONG = 60
 """Seconds after which a call counts as one that does not come back."""
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "w")
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Waits for it, far longer than it takes."""
-    never = threading.Event()
-    for _ in range(LONG * 500):
-        if holds():
-            return
-        never.wait(0.002)
-    raise AssertionError("it does not come")
 
 
 def rows_until(stream: BlockingDatabaseStream, last: tuple[str, int]) -> Counter[tuple[str, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -13,17 +12,11 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import DuckDBDatabase, StreamConfigError, TablesFailedError, copy_database
 from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableFailed
 from support.samples import SOAK
-from support.tables.database_changes import alter, rows_of, write
-from support.tables.databases import Database
+from support.tables.databases import Database, alter, rows_of, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 KILLS = 200 if SOAK else 3
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "w")
 
 
 @pytest.fixture
@@ -32,7 +25,6 @@ def connection() -> Any:
 
 
 def copied(database: Database, connection: Any, told: list[DatabaseEvent] | None = None, **settings: Any) -> None:
-    """Copy until the latest snapshots."""
     target = DuckDBDatabase(connection, "copy", **settings)
     events = [] if told is None else told
     copy_database(

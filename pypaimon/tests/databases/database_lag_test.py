@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,6 @@ from pypaimon.streaming.databases import DatabaseLag, DatabaseStreamBuilder, Tab
 from support.tables.databases import Database, keys
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "w")
 
 
 def until(stream: Any, holds: Callable[[DatabaseLag], bool]) -> DatabaseLag:

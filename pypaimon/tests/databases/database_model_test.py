@@ -27,11 +27,7 @@ STEPS = st.lists(
 )
 
 
-@settings(
-    deadline=None,
-    max_examples=400 if SOAK else 6,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(deadline=None, max_examples=400 if SOAK else 6, suppress_health_check=list(HealthCheck))
 @given(STEPS, st.sampled_from([None, "latest", "earliest", "latest-full"]), st.booleans())
 def test_each_row_comes_once(steps: list[tuple[str, str, int]], start: str | None, in_plans: bool) -> None:
     with TemporaryDirectory() as scratch:

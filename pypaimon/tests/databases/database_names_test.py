@@ -14,10 +14,10 @@ from pyarrow.fs import FileSelector
 
 from pypaimon.streaming import BlockingDatabaseStream
 from pypaimon.streaming.databases import DatabaseEvent, DatabasePosition, TableAdded, TableDropped, TableRenamed
-from support.groups.members import until
 from support.samples import SOAK, sample_seed
 from support.stores.s3_server import BUCKET, S3Server
 from support.tables.databases import Database, keys
+from support.waits import until
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
@@ -26,12 +26,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class SlowCatalog:
-    """A catalog whose answers come late, and now and then are errors that pass.
-
-    Args:
-        catalog: Of pypaimon.
-        chance: Draws them.
-    """
+    """A catalog whose answers come late, and now and then are errors that pass."""
 
     def __init__(self, catalog: Any, chance: random.Random) -> None:
         self._catalog = catalog

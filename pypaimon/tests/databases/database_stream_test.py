@@ -8,7 +8,6 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,13 +33,7 @@ pytestmark = pytest.mark.slow
 Found = list[tuple[str, list[int]]]
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "w")
-
-
 def read(builder: Any) -> Found:
-    """All batches of a bounded stream."""
     with builder.with_end(latest=True).open_sync() as stream:
         return [(batch.table, keys(batch)) for batch in stream]
 

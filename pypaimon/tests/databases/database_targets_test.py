@@ -11,8 +11,7 @@ import pytest
 
 from pypaimon.streaming import DuckDBDatabase, PaimonDatabase, StreamConfigError, TablesFailedError, copy_database
 from pypaimon.streaming.databases import DatabaseTarget
-from support.tables.database_changes import rows_of
-from support.tables.databases import Database
+from support.tables.databases import Database, rows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -62,11 +61,6 @@ class InPaimon:
         self._database.create(name, key)
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "w")
-
-
 @pytest.fixture(params=[InDuckDB, InPaimon])
 def copies(request: pytest.FixtureRequest, tmp_path: Path) -> Copies:
     made: Copies = request.param(tmp_path / "copies")
@@ -74,7 +68,6 @@ def copies(request: pytest.FixtureRequest, tmp_path: Path) -> Copies:
 
 
 def copied(database: Database, copies: Copies, **settings: Any) -> None:
-    """Copy until the latest snapshots."""
     target = copies.target(**settings)
     copy_database(database.catalog, database.name, target, configure=lambda stream: stream.with_end(latest=True))
 

@@ -17,8 +17,7 @@ from pypaimon.streaming import copy_database
 from pypaimon.streaming.databases import DatabaseTarget
 from support.crash import crashing_copy as dying_copy
 from support.samples import SOAK, sample_seed
-from support.tables.database_changes import DatabaseChanges, as_dicts
-from support.tables.databases import Database
+from support.tables.databases import Database, DatabaseChanges, as_dicts
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -35,13 +34,11 @@ def in_duckdb(file: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def rows_in(result: Any) -> list[dict[str, Any]]:
-    """The rows of a query."""
     names = [column[0] for column in result.description]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def in_warehouse(warehouse: Path) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each table of the database `db`."""
     database, found = Database(warehouse), {}
     for name in database.catalog.list_tables("db"):
         # A process that dies in the midst of making a table leaves a directory without one.

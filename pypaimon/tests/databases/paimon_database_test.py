@@ -14,17 +14,11 @@ from pypaimon.streaming.databases import DatabaseEvent, TableDropped, TableRenam
 from pypaimon.streaming.errors import TargetError
 from support.samples import SOAK, sample_seed
 from support.stores.s3_server import S3Server
-from support.tables.database_changes import DatabaseChanges, alter, as_dicts, rows_of, write
-from support.tables.databases import Database
+from support.tables.databases import Database, DatabaseChanges, alter, as_dicts, rows_of, write
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 SEEDS = range(sample_seed(), sample_seed() + (60 if SOAK else 1))
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "w")
 
 
 @pytest.fixture

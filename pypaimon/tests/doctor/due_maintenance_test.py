@@ -21,7 +21,6 @@ CHECKS = ("maintenance", "held_back", "kept_by_tags", "unfinished", "earliest_hi
 
 
 def findings(table: Table, handle: Any = None) -> dict[str, list[Finding]]:
-    """What the checks of maintenance find."""
     found = diagnose(handle or table.handle()).findings
     return {name: [each for each in found if each.check == name] for name in CHECKS}
 
@@ -32,10 +31,7 @@ def save(table: Table, name: str, next_snapshot: int) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path, "t", **SOON)
-    for key in range(12):
-        table.commit([key])
-    return table
+    return Table(tmp_path, "t", **SOON).commit_each(range(12))
 
 
 def test_it_reports_what_a_run_expires(table: Table) -> None:
@@ -95,8 +91,7 @@ def test_a_tag_that_cannot_be_read_is_a_problem_and_no_plan_is_made(table: Table
 
 def test_the_requests_grow_with_the_logarithm_of_the_snapshots(tmp_path: Path) -> None:
     table = Table(tmp_path, "t", snapshot__num_retained__min="1", snapshot__time_retained="1 h")
-    for key in range(120):
-        table.commit([key])
+    table.commit_each(range(120))
     without = diagnose(table.handle(snapshot__num_retained__min="200")).requests["read"]
     # All are young, so the bisection reads the most.
     diagnosis = diagnose(table.handle())

@@ -131,7 +131,6 @@ def begun_by(feed: Feed, share: Share, length: int, count: int) -> tuple[list[Ro
 
 
 def by_key(rows: Rows) -> dict[Any, Rows]:
-    """The changes of each key, in their order."""
     found: dict[Any, Rows] = {}
     for row in rows:
         found.setdefault(row[1], []).append(row)

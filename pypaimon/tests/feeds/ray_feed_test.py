@@ -30,15 +30,14 @@ from pypaimon.streaming.testing import SmallTable
 from support.docs.doc_pages import DOCS, blocks
 from support.repository import ROOT
 from support.tables.fed_tables import FedTable
+from support.tables.handles import read_with
 
 # Ray leaves the processes of a node that it starts to themselves, and its own files to the garbage collector.
 # What it deprecates it uses itself.
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.filterwarnings(
-        "ignore::ResourceWarning",
-        "ignore::pytest.PytestUnraisableExceptionWarning",
-        "ignore::DeprecationWarning:ray.*",
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning:ray.*"
     ),
 ]
 ATTEMPTS = 8
@@ -77,8 +76,7 @@ def rows_of(dataset: Any) -> Counter[tuple[Any, ...]]:
 
 
 def streamed(builder: StreamReadBuilder) -> Counter[tuple[Any, ...]]:
-    with builder.copy().with_end(latest=True).open_sync() as stream:
-        return Counter(tuple(row.values()) for batch in stream for row in batch.data.to_pylist())
+    return Counter(tuple(row.values()) for row in read_with(builder.copy().with_end(latest=True)))
 
 
 @pytest.mark.parametrize("start", ["latest-full", "earliest"])

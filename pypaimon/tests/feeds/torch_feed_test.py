@@ -8,21 +8,25 @@ import os
 import pickle
 import select
 import signal
+import sqlite3
+import sys
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import CatalogFactory
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.errors import NullColumnError
 from pypaimon.streaming.formats import parquet_reader
 from pypaimon.streaming.reading import split_reader
-from support.crash import killed_trainer
+from support.crash.steps import Steps
 from support.samples import SOAK, seeded
 from support.tables.fed_tables import FedTable
+from support.tables.handles import catalog_with_database, create_table, write_by_pypaimon
 
 pytestmark = [
     pytest.mark.torch,
@@ -32,6 +36,76 @@ pytestmark = [
     # DataLoader forks its workers, beside threads of this process.
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
 ]
+
+WORKERS = 4
+_FORK = multiprocessing.get_context("fork")
+
+
+def start_training(warehouse: Path, database: Path, loop: int = 0, worker: int = 0) -> BaseProcess:
+    """Read what is there of `db.t`, and end.
+
+    Args:
+        loop: At which step of the loop all are killed; 0: at none.
+        worker: At which file that a worker opens all are killed; 0: at none.
+    """
+    process = _FORK.Process(target=_train, args=(warehouse, database, loop, worker))
+    process.start()
+    return process
+
+
+def rows_in(database: Path) -> list[int]:
+    """The keys that were kept, each as often as it came."""
+    with sqlite3.connect(database) as connection:
+        return [key for (key,) in connection.execute("SELECT k FROM rows ORDER BY k")]
+
+
+def _train(warehouse: Path, database: Path, loop: int, worker: int) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    from pypaimon.streaming import stream_read_builder
+    from pypaimon.streaming.feeds import TorchFeed
+
+    os.setpgid(0, 0)
+    steps = Steps(loop, _kill_all)
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("CREATE TABLE IF NOT EXISTS rows (k INTEGER)")
+    connection.execute("CREATE TABLE IF NOT EXISTS state (value TEXT)")
+    table = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("db.t")
+    feed = TorchFeed(stream_read_builder(table).with_end(latest=True), batch_rows=7)
+    loader: Any = StatefulDataLoader(
+        feed, batch_size=None, num_workers=WORKERS, multiprocessing_context="fork", worker_init_fn=_dying(worker)
+    )
+    for (state,) in connection.execute("SELECT value FROM state"):
+        loader.load_state_dict(json.loads(state))
+    for batch in loader:
+        steps()
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO rows VALUES (?)", [(key,) for key in batch["k"].tolist()])
+        connection.execute("DELETE FROM state")
+        connection.execute("INSERT INTO state VALUES (?)", [json.dumps(loader.state_dict())])
+        steps()
+        connection.execute("COMMIT")
+
+
+def _kill_all() -> None:
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+def _dying(number: int) -> Callable[[int], None]:
+    """Has a worker kill all at one of the files that it opens."""
+
+    def begin(worker: int) -> None:
+        steps = Steps(number if worker == number % WORKERS else 0, _kill_all)
+
+        def on_event(event: str, _: tuple[Any, ...]) -> None:
+            if event == "open":
+                steps()
+
+        sys.addaudithook(on_event)
+
+    return begin
+
+
 KILLS = 200 if SOAK else 3
 SECONDS_OF_A_FAILURE = 60
 
@@ -68,15 +142,9 @@ def keys(batches: Any) -> list[int]:
 
 def crafted(tmp_path: Path, columns: dict[str, pa.Array]) -> StreamReadBuilder:
     rows = pa.table(columns)
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(rows.schema), False)
-    table = catalog.get_table("db.t")
-    writer = table.new_batch_write_builder()
-    write, commit = writer.new_write(), writer.new_commit()
-    write.write_arrow(rows)
-    commit.commit(write.prepare_commit())
-    write.close()
+    catalog = catalog_with_database(tmp_path)
+    table = create_table(catalog, "t", rows.schema)
+    write_by_pypaimon(table, rows)
     return stream_read_builder(table).with_end(latest=True)
 
 
@@ -251,7 +319,6 @@ def forked(function: Callable[..., None], *arguments: Any) -> Any:
 
 
 def ended(workers: list[int]) -> bool:
-    """Whether these processes end."""
     for process in (os.pidfd_open(pid) for pid in workers):
         ready, _, _ = select.select([process], [], [], SECONDS_OF_A_FAILURE)
         os.close(process)
@@ -299,11 +366,11 @@ def test_a_loader_that_is_killed_anywhere_gives_every_row_once(table: FedTable, 
         table.append(56, files=4)
         made += 56
         where = chance.choice(["loop", "worker"])
-        process = killed_trainer.start(tmp_path / "w", database, **{where: chance.randrange(1, 20)})
+        process = start_training(tmp_path / "w", database, **{where: chance.randrange(1, 20)})
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)
         kills += process.exitcode != 0
-    process = killed_trainer.start(tmp_path / "w", database)
+    process = start_training(tmp_path / "w", database)
     process.join()
     assert process.exitcode == 0
-    assert killed_trainer.rows_in(database) == list(range(made))
+    assert rows_in(database) == list(range(made))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
-from pypaimon.streaming import stream_read_builder, stream_write_builder
+from pypaimon.streaming import stream_read_builder
 from support.repository import ROOT
+from support.tables.handles import catalog_with_database, write_by_stream
 
 pytestmark = pytest.mark.torch
 
@@ -28,16 +29,13 @@ def example() -> Any:
 
 
 def test_each_run_learns_what_is_new(example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path / "w")})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path / "w")
     catalog.create_table("db.points", Schema.from_pyarrow_schema(COLUMNS), False)
     table, checkpoint = catalog.get_table("db.points"), tmp_path / "model.pt"
 
     def commit() -> None:
         x = [number % 100 / 50 - 1 for number in range(3200)]
-        with stream_write_builder(table).open_sync() as writer:
-            writer.write(pa.table([x, [3 * value + 1 for value in x]], schema=COLUMNS))
-            writer.commit()
+        write_by_stream(table, pa.table([x, [3 * value + 1 for value in x]], schema=COLUMNS))
 
     commit()
     assert example.train(stream_read_builder(table), checkpoint, workers=0).rows == 3200

@@ -31,8 +31,8 @@ from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VAL
 from pypaimon.streaming.model.time_zone import time_zone
 from support.corpus.cases import load
 from support.corpus.values import column_values
+from support.pyarrow_limits import read_or_refused
 from support.tables.handles import create_table
-from support.tables.orc_timestamps import read_or_refused
 from support.tables.stream_files import meta, put, reader, split, write
 
 UTC = time_zone("UTC")
@@ -395,10 +395,7 @@ def test_rows_in_arrays_and_maps_are_mapped_by_field_id() -> None:
             "n",
             RowType(
                 True,
-                [
-                    field(1, "list", ArrayType(True, row)),
-                    field(2, "map", MapType(True, AtomicType("INT", False), row)),
-                ],
+                [field(1, "list", ArrayType(True, row)), field(2, "map", MapType(True, AtomicType("INT", False), row))],
             ),
         )
 

@@ -161,14 +161,7 @@ def test_vectors_are_those_that_are_read_one_by_one(
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"offset": 10**12},
-        {"offset": -1},
-        {"length": 10**12},
-        {"length": -5},
-        {"length": 3},
-        {"cardinality": 9},
-    ],
+    [{"offset": 10**12}, {"offset": -1}, {"length": 10**12}, {"length": -5}, {"length": 3}, {"cardinality": 9}],
     ids=str,
 )
 def test_a_range_that_is_wrong_is_damage_and_takes_no_memory(

@@ -16,7 +16,7 @@ from pypaimon.streaming.errors import UnsupportedFileError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.formats.parquet_footer import timestamps_of_int96
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.tables.crafted_parquet import int96_of_bytes, parquet
+from support.tables.crafted_files import int96_of_bytes, parquet
 from support.tables.handles import create_table
 from support.tables.stream_files import meta
 

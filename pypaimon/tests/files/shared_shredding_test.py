@@ -21,9 +21,9 @@ from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.model.time_zone import time_zone
+from support.pyarrow_limits import read_or_refused
 from support.samples import sample_seed
 from support.tables.handles import create_table
-from support.tables.orc_timestamps import read_or_refused
 from support.tables.stream_files import meta, reader, split, write
 
 PREFIX = "paimon.map.shared-shredding."

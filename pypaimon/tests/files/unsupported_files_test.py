@@ -15,7 +15,7 @@ from pypaimon.streaming import copy_stream, stream_read_builder, stream_write_bu
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedFileError, UnsupportedTableError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.tables.crafted_parquet import LZO, parquet, with_codec, with_empty_page, with_unknown_type
+from support.tables.crafted_files import LZO, parquet, with_codec, with_empty_page, with_unknown_type
 from support.tables.handles import create_table
 from support.tables.stream_files import current_files, meta, write
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamConfigError, compact, stream_read_builder, stream_write_builder, table_files
 from pypaimon.streaming.errors import UnsupportedTableError
@@ -21,6 +20,7 @@ from pypaimon.streaming.formats.binary_row_encoding import encoded_columns
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema
 from support.tables.chain_tables import DELTA, SNAPSHOT, ChainTable
+from support.tables.handles import catalog_with_database, create_table, write_by_stream
 
 UTC = dt.timezone.utc
 NAMED: dict[str, tuple[pa.DataType, list[Any], list[tuple[Any, str]]]] = {
@@ -66,14 +66,10 @@ NAMED: dict[str, tuple[pa.DataType, list[Any], list[tuple[Any, str]]]] = {
 
 def made(warehouse: Path, kind: pa.DataType, values: list[Any], **options: str) -> Any:
     """A table with a row in each partition: its number is that of the value."""
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(warehouse)
     columns = pa.schema([("id", pa.int64()), ("p", kind)])
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["p"], [], options), False)
-    table = catalog.get_table("db.t")
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({"id": range(len(values)), "p": pa.array(values, kind)}, schema=columns))
-        writer.commit()
+    table = create_table(catalog, "t", columns, partition_keys=["p"], options=options)
+    write_by_stream(table, pa.table({"id": range(len(values)), "p": pa.array(values, kind)}, schema=columns))
     return table
 
 
@@ -214,15 +210,11 @@ def test_names_of_other_columns_and_no_names_are_refused(tmp_path: Path) -> None
 
 
 def test_some_columns_name_all_partitions_that_have_their_values(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     columns = pa.schema([("day", pa.date32()), ("id", pa.int64()), ("hour", pa.int32())])
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["hour", "day"]), False)
-    table = catalog.get_table("db.t")
+    table = create_table(catalog, "t", columns, partition_keys=["hour", "day"])
     days = [dt.date(2024, 1, day) for day in (1, 1, 2, 2)]
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({"day": days, "id": range(4), "hour": [7, 8, 7, 8]}, schema=columns))
-        writer.commit()
+    write_by_stream(table, pa.table({"day": days, "id": range(4), "hour": [7, 8, 7, 8]}, schema=columns))
     with stream_write_builder(table).with_overwrite({"day": "2024-01-01"}).open_sync() as writer:
         writer.write(pa.table({"day": days[:1], "id": [9], "hour": [9]}, schema=columns))
         writer.commit()

@@ -18,7 +18,7 @@ from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 from support.samples import every
-from support.tables.manifest_files import avro, decoder, entry_record
+from support.tables.manifest_entries import avro, decoder, entry_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

@@ -24,7 +24,6 @@ from pypaimon.streaming.formats.blob_format import (
 
 
 def blob_file(lengths: Sequence[int]) -> bytes:
-    """A blob file with values of these lengths."""
     records = [length if length < 0 else length + 16 for length in lengths]
     index = DeltaVarintCompressor.compress(records)
     return b"\0" * sum(max(0, record) for record in records) + index + struct.pack("<IB", len(index), 1)
@@ -57,13 +56,7 @@ def test_a_file_that_lost_its_end_is_not_a_blob_file(cut: int) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        [3],
-        [50],
-        [-3],
-        [2**62, 2**62, 2**62, 2**62],
-        [17, 2**63 - 20],
-    ],
+    [[3], [50], [-3], [2**62, 2**62, 2**62, 2**62], [17, 2**63 - 20]],
     ids=["no room for a frame", "less than there is", "no such mark", "sums beyond integers", "longer than the file"],
 )
 def test_lengths_that_do_not_fit_are_refused(damage: list[int]) -> None:

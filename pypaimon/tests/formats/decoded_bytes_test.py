@@ -14,7 +14,7 @@ import pytest
 from pypaimon.streaming.formats.avro_files import AvroFileReader
 from pypaimon.streaming.formats.orc_reader import OrcFileReader
 from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
-from support.tables.crafted_parquet import parquet
+from support.tables.crafted_files import parquet
 
 ROWS = 6_000
 LONG = 20_000

@@ -25,7 +25,7 @@ from pypaimon.streaming.formats.orc_reader import OrcFileReader
 from pypaimon.streaming.formats.orc_writer import OrcFileWriter, OrcZone
 from pypaimon.streaming.model.normal_form import normal_table
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone
-from support.process_zone import in_zone
+from support.process_state import in_zone
 from support.samples import seeded
 
 ZONES = ["Asia/Shanghai", "America/New_York", "Europe/London", "Asia/Kolkata", "+08:00"]

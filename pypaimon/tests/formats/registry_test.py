@@ -16,7 +16,7 @@ from pypaimon.streaming.formats.file_format import FileContext, Format, Nanoseco
 from pypaimon.streaming.formats.registry import FORMATS, WRITABLE
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from support.tables.handles import create_table, current_files
+from support.tables.handles import create_table, current_files, read_with
 
 COLUMNS = pa.schema([("k", pa.int64()), ("s", pa.string())])
 OPTIONS = {"file.format": "feather", "bucket": "-1", "compaction.min.file-num": "2"}
@@ -66,8 +66,7 @@ def test_a_table_is_written_compacted_and_read_in_a_format_that_was_added(wareho
     assert {Path(file.file_path).suffix for file in current_files(table)} == {".feather"}
     assert compact(table, full=True).new_snapshot_ids
     (file,) = current_files(table)
-    with stream_read_builder(table).with_start("latest-full").with_end(latest=True).open_sync() as stream:
-        rows = [row["k"] for batch in stream for row in batch.data.to_pylist()]
+    rows = [row["k"] for row in read_with(stream_read_builder(table).with_start("latest-full").with_end(latest=True))]
     assert sorted(rows) == [0, 1, 2]
     Path(file.file_path).write_bytes(b"damaged")
     builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True)

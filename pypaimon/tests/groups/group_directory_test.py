@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-import time
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -40,6 +39,7 @@ from support import programs
 from support.groups.process import at
 from support.repository import program
 from support.stores.s3_server import BUCKET, S3Server, methods
+from support.waits import until
 
 pytestmark = pytest.mark.server
 
@@ -54,7 +54,6 @@ class Place:
         self.manager = ConsumerManager(file_io, path, store=self.store)
 
     def group(self) -> GroupDirectory:
-        """The group `etl`, opened."""
         group = GroupDirectory(self.manager, self.store, "etl", lambda: at(1), at, lambda position: True)
         group.open()
         return group
@@ -90,17 +89,7 @@ class Runner:
         self.thread.start()
 
     def wait(self, slots: int) -> None:
-        """Wait until it has this many slots."""
         until(lambda: self.thread.check() or len(self.assigned.readable()) == slots)  # type: ignore[func-returns-value]
-
-
-def until(condition: Any) -> None:
-    """Poll until it is true."""
-    end = time.monotonic() + FOR_EVER
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < end
-        pause.wait(0.01)
 
 
 def test_requests_are_answered_by_the_files_of_a_lifetime(place: Place) -> None:

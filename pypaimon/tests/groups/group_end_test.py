@@ -13,9 +13,10 @@ import pytest
 from pypaimon.streaming import StreamConfigError, stream_read_builder
 from pypaimon.streaming.groups import GroupStreamBuilder
 from support.docs.cli_runs import Program
-from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
+from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, write
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,10 @@ from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.groups.group_directory import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.docs.cli_runs import Program
-from support.groups.members import group, until, write
+from support.groups.members import group, write
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 

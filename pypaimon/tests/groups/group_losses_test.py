@@ -13,9 +13,10 @@ import pytest
 
 from pypaimon.streaming import ConsumerConflictError, StreamConfigError, TableChangedError, stream_read_builder
 from pypaimon.streaming.groups import GroupStreamBuilder
-from support.groups.members import SESSION, Member, group, keys, until, write
+from support.groups.members import SESSION, Member, group, keys, write
 from support.groups.readers import Reader, Readers
 from support.tables.streamed_table import Table
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +26,6 @@ SINCE = 1_700_000_000_000
 def processes(tmp_path: Path) -> Readers:
     catalog = {"warehouse": str(tmp_path)}
     return Readers(tmp_path, {"catalog": catalog, "table": "db.w", "session": SESSION, "poll_ms": 50})
-
-
-def given(reader: Reader) -> set[int]:
-    return {key for line in reader.output() for key in line.get("keys", ())}
 
 
 def ended(reader: Reader) -> str:
@@ -52,7 +49,7 @@ def test_the_slots_of_a_killed_member_whose_record_is_deleted_are_read_by_the_ot
             if path.name.split("-")[1] != alive.name.split("-")[1]:
                 path.unlink()
         write(written, *range(100, 140))
-        until(lambda: given(second) >= set(range(100, 140)))
+        until(lambda: {key for line in second.output() for key in line.get("keys", ())} >= set(range(100, 140)))
 
 
 def _versions(home: Path) -> int:

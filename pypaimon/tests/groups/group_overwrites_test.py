@@ -10,9 +10,11 @@ import pytest
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import stream_read_builder
-from support.groups.members import FOR_EVER, Member, group, keys, until, waits_before, write
+from support.groups.members import FOR_EVER, Member, group, keys, waits_before, write
+from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 
@@ -20,9 +22,7 @@ LATER = range(1000, 1040)
 
 
 def overwrite(table: Table, *keys: int) -> None:
-    with table.writer("other").with_overwrite().open_sync() as writer:
-        writer.write(rows(*keys))
-        writer.commit()
+    write_with(table.writer("other").with_overwrite(), rows(*keys))
 
 
 @pytest.fixture

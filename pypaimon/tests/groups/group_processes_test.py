@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import compact, stream_write_builder
+from pypaimon.streaming import compact
 from support.groups.readers import SLOTS, Readers
 from support.samples import SOAK, how_to_repeat, sample_seed
 from support.stores.s3_server import BUCKET, S3Server
+from support.tables.handles import write_by_stream
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
@@ -45,15 +46,11 @@ class Source:
 
     @property
     def table(self) -> Any:
-        """A handle."""
         return self._catalog.get_table("db.t")
 
     def write(self, count: int) -> None:
-        """Commit new keys."""
         keys = range(len(self.keys), len(self.keys) + count)
-        with stream_write_builder(self.table).open_sync() as writer:
-            writer.write(pa.table({"k": list(keys)}, schema=COLUMNS))
-            writer.commit()
+        write_by_stream(self.table, pa.table({"k": list(keys)}, schema=COLUMNS))
         self.keys.update(keys)
 
 

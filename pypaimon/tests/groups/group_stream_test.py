@@ -28,10 +28,11 @@ from pypaimon.streaming.groups import GroupStreamBuilder
 from pypaimon.streaming.groups.group_directory import group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.interrupted_call import Interrupt
-from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
+from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, write
 from support.samples import SOAK, how_to_repeat, is_drawn
 from support.tables.streamed_table import KEYED, Table
 from support.tables.written_tables import key_value_table
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

@@ -52,10 +52,7 @@ class Hand:
     """A store and a clock that a test controls.
 
     Attributes:
-        now: Seconds.
-        files: Its content.
         modified: When files were written that were not written now.
-        asked: Kinds of requests so far.
         fault: Raises in the place of an answer, once it is asked for; given the request.
     """
 
@@ -79,6 +76,13 @@ class Hand:
         assigned = AssignedSlots()
         return GroupMember(name, GroupTerms(slots), TIMES, self.clock, self.draw, assigned), assigned
 
+    def started(self, seconds: float, name: str = "", slots: int = 3) -> tuple[GroupMember, AssignedSlots, Steps[None]]:
+        """A member that has run for a time, and its steps."""
+        member, assigned = self.member(name, slots)
+        steps = member.run()
+        self.run(steps, seconds)
+        return member, assigned, steps
+
     def last(self, id: str | None) -> MemberRecord:
         assert id is not None
         return MemberRecord.from_json(self.files[record_file(id, parse_names(self.files)[1][id][-1])])
@@ -87,7 +91,6 @@ class Hand:
         return GroupState.from_json(self.files[state_file(parse_names(self.files)[0][-1])])
 
     def run(self, steps: Steps[None], seconds: float) -> None:
-        """Run a member for a time."""
         end = self.now + seconds
         request = steps.send(None)
         while True:
@@ -151,9 +154,7 @@ def at(snapshot: int) -> Position:
 
 
 def test_the_first_member_creates_the_group_pins_the_start_and_gets_all_slots(hand: Hand) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 0)
+    member, assigned, _ = hand.started(0)
     assert assigned.readable() == {slot: (1, at(5)) for slot in range(3)}
     assert sum(hand.asked.values()) == 14
     assert hand.pin is not None and hand.pin.floor == 5
@@ -162,9 +163,7 @@ def test_the_first_member_creates_the_group_pins_the_start_and_gets_all_slots(ha
 
 
 def test_a_quiet_session_is_two_versions_and_two_listings(hand: Hand) -> None:
-    member, _ = hand.member()
-    steps = member.run()
-    hand.run(steps, 16)
+    _, _, steps = hand.started(16)
     hand.asked.clear()
     hand.run(steps, 80)
     assert hand.asked[CreateFile] <= 21 and hand.asked[ListNames] <= 21
@@ -174,9 +173,7 @@ def test_a_quiet_session_is_two_versions_and_two_listings(hand: Hand) -> None:
 
 
 def test_saves_that_wait_are_one_version_and_delay_the_heartbeat(hand: Hand) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 8)
+    member, assigned, steps = hand.started(8)
     for after in (6, 7, 8):
         assert assigned.hand_out(slots_of(assigned), at(after - 1), at(after), hand.now)
         assert not assigned.confirm(slots_of(assigned), at(after))
@@ -189,9 +186,7 @@ def test_saves_that_wait_are_one_version_and_delay_the_heartbeat(hand: Hand) -> 
 
 
 def test_a_version_whose_answer_is_lost_is_sent_again_unchanged_with_the_lease_of_the_first_attempt(hand: Hand) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 8)
+    _, assigned, steps = hand.started(8)
     tried: list[tuple[float, bytes]] = []
 
     def lost(request: Request) -> None:
@@ -215,9 +210,7 @@ def test_a_version_whose_answer_is_lost_is_sent_again_unchanged_with_the_lease_o
 
 
 def test_the_lease_ends_three_quarters_of_a_session_after_the_first_attempt(hand: Hand) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 8)
+    _, assigned, steps = hand.started(8)
     sent: list[float] = []
 
     def lost(request: Request) -> None:
@@ -295,9 +288,7 @@ def answer_all(hand: Hand, steps: Steps[Any]) -> None:
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"version":1}', b"\xff"])
 def test_a_damaged_file_is_an_error_that_names_it(hand: Hand, data: bytes) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 8)
+    _, assigned, steps = hand.started(8)
     hand.files[state_file(9)] = data
     with pytest.raises(CorruptTableError) as raised:
         hand.run(steps, 8)
@@ -306,9 +297,7 @@ def test_a_damaged_file_is_an_error_that_names_it(hand: Hand, data: bytes) -> No
 
 
 def test_a_fenced_member_has_no_slots_and_joins_again(hand: Hand) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 8)
+    member, assigned, steps = hand.started(8)
     former = hand.last(member.id)
     assert assigned.readable()
     fenced = replace(former, version=former.version + 1, nonce="x", written_by=".cccccccc", status=MemberStatus.FENCED)
@@ -322,9 +311,7 @@ def test_a_fenced_member_has_no_slots_and_joins_again(hand: Hand) -> None:
 
 @pytest.mark.parametrize(("age", "left"), [(7.0, [4, 5]), (17.0, [5]), (86_300.0, [5]), (86_500.0, [])])
 def test_the_last_version_of_an_ended_member_stays_for_a_day(hand: Hand, age: float, left: list[int]) -> None:
-    member, _ = hand.member()
-    steps = member.run()
-    hand.run(steps, 8)
+    _, _, steps = hand.started(8)
     other = ".bbbbbbbb"
     for number, status in ((4, MemberStatus.ACTIVE), (5, MemberStatus.FENCED)):
         name = record_file(other, number)
@@ -335,9 +322,7 @@ def test_the_last_version_of_an_ended_member_stays_for_a_day(hand: Hand, age: fl
 
 
 def test_old_states_are_deleted_once_no_member_acts_on_them(hand: Hand) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 8)
+    member, assigned, steps = hand.started(8)
     state = GroupState.from_json(hand.files[state_file(1)])
     for number in range(2, 30):
         hand.files[state_file(number)] = replace(state, generation=number).to_json()
@@ -347,12 +332,8 @@ def test_old_states_are_deleted_once_no_member_acts_on_them(hand: Hand) -> None:
 
 
 def test_of_two_members_with_one_name_the_newer_one_stays(hand: Hand) -> None:
-    old, old_assigned = hand.member("n")
-    steps = old.run()
-    hand.run(steps, 8)
-    new, assigned = hand.member("n")
-    newer = new.run()
-    hand.run(newer, 4)
+    _, old_assigned, steps = hand.started(8, "n")
+    _, assigned, newer = hand.started(4, "n")
     assert set(slots_of(assigned)) == {0, 1, 2}
     with pytest.raises(ConsumerConflictError, match="a newer one of this name has taken over"):
         hand.run(steps, 4)
@@ -369,9 +350,7 @@ def test_the_slots_of_a_dead_member_whose_record_was_deleted_are_read_again(hand
     assert {ownership.owner for ownership in hand.state().owned} == {dead.id}
     for name in [name for name in hand.files if name.startswith(f"member-{dead.id}-")]:
         del hand.files[name]
-    other, assigned = hand.member()
-    others = other.run()
-    hand.run(others, TIMES.session * 0.9)
+    other, assigned, others = hand.started(TIMES.session * 0.9)
     assert {ownership.owner for ownership in hand.state().owned} == {dead.id}
     hand.run(others, TIMES.session * 1.5)
     assert {ownership.owner for ownership in hand.state().owned} == {other.id}
@@ -411,9 +390,7 @@ def other(hand: Hand, **changed: Any) -> tuple[GroupMember, AssignedSlots]:
 def test_a_member_with_other_settings_than_living_members_is_refused_before_it_writes(
     hand: Hand, changed: dict[str, Any], said: str
 ) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 8)
+    _, assigned, steps = hand.started(8)
     files = set(hand.files)
     others = other(hand, **changed)[0].run()
     with pytest.raises(StreamConfigError, match=said):
@@ -430,9 +407,7 @@ def test_a_member_with_other_settings_than_living_members_is_refused_before_it_w
 def test_a_member_with_other_settings_continues_where_those_that_have_ended_have_confirmed(
     hand: Hand, ends: str
 ) -> None:
-    member, assigned = hand.member()
-    steps = member.run()
-    hand.run(steps, 1)
+    member, assigned, steps = hand.started(1)
     slots = slots_of(assigned)
     assert assigned.hand_out(slots, at(5), at(9), hand.now)
     assigned.confirm({0: slots[0]}, at(9))

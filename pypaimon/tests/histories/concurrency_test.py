@@ -43,7 +43,6 @@ class Site:
     """A table (k, v) of four buckets, and everybody who works on it with a handle of his own.
 
     Attributes:
-        commits: Of each writer.
         total: Commits in all, which is the last snapshot.
     """
 

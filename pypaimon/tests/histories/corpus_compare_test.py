@@ -12,13 +12,11 @@ from itertools import product
 import pytest
 from pypaimon import CatalogFactory
 
-from support.corpus import board as corpus_board
 from support.corpus import deviations as corpus_deviations
-from support.corpus.board import Case
 from support.corpus.cases import ARCHIVES, Read, Scenario, load, scenario_names
 from support.corpus.compare import ACCEPTED, Rules, differences
+from support.corpus.judgement import Case, is_sampled, rules_for
 from support.corpus.outcome import BucketRows, End, Failure, Outcome, PlanRows, row_text
-from support.corpus.sample import is_sampled
 from support.corpus.values import column_values, matches, wanted_value
 from support.samples import SOAK, every
 
@@ -69,10 +67,7 @@ def standing(**changes: object) -> PlanRows:
 
 
 WANTED = Outcome(
-    plans=(
-        plan(2, ["+I", 1, "a"], ["-U", 2, "b"], ["+U", 2, "c"]),
-        plan(4, ["+I", 3, "d"], ["-D", 1, "a"]),
-    ),
+    plans=(plan(2, ["+I", 1, "a"], ["-U", 2, "b"], ["+U", 2, "c"]), plan(4, ["+I", 3, "d"], ["-D", 1, "a"])),
     end=End.WAITING,
     final_next=5,
     columns=("id", "v"),
@@ -220,7 +215,7 @@ def test_every_expectation_equals_itself_and_nothing_else() -> None:
     """Java's own outcomes pass, and lose (a sample of them) when anything of them is changed."""
     seen: Counter[str] = Counter()
     for scenario, read in every(3, list(every_read())):
-        rules = corpus_board.rules_for(scenario, read)
+        rules = rules_for(scenario, read)
         ours = as_ours(read.java)
         assert not differences(read.java, ours, rules)
         if read.java.message:
@@ -303,14 +298,11 @@ def test_deviations_are_all_in_use_and_each_read_of_theirs_differs_from_java() -
     unused = {(number, *names) for number, each in enumerate(entries) for names in product(each.scenario, each.read)}
     for scenario, read in every_read():
         entry = corpus_deviations.find(scenario, read)
-        if corpus_board.is_right_on_board(Case(scenario.archive, scenario.name, read.name)):
-            if entry is None or entry.refused:
-                continue
-        else:
-            assert entry is not None and entry.refused, f"{scenario.name}/{read.name} is not right for no known reason"
+        if entry is None:
+            continue
         wanted = entry.wanted(scenario, read)
-        rules = corpus_board.rules_for(scenario, read)
-        differs = entry.refused or entry.wanted_without_raw() or differences(read.java, as_ours(wanted), rules)
+        rules = rules_for(scenario, read)
+        differs = entry.wanted_without_raw() or differences(read.java, as_ours(wanted), rules)
         assert differs, f"{scenario.name}/{read.name} equals Java"
         assert not differences(wanted, as_ours(wanted), rules)
         number = entries.index(entry)
@@ -323,7 +315,7 @@ def test_a_deviating_read_does_not_pass_as_java() -> None:
     read = scenario.reads["filter_value"]
     entry = corpus_deviations.find(scenario, read)
     assert entry is not None
-    assert differences(entry.wanted(scenario, read), read.java, corpus_board.rules_for(scenario, read))
+    assert differences(entry.wanted(scenario, read), read.java, rules_for(scenario, read))
 
 
 def test_deletes_of_a_filter_and_dropping_agree_with_the_filtered_rows_of_java() -> None:

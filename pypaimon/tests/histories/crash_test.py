@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from support import programs
 from support.crash.crash_reader import CONSUMER, FIRST, LAST, Life, Reader
-from support.repository import program
+from support.programs import JsonProgram
 from support.samples import SOAK, some
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -41,32 +39,16 @@ READERS = {
 }
 
 
-class Process:
-    """A process that forks the readers of one setting, see `crash_reader`."""
+class Process(JsonProgram):
+    """Forks the readers of one setting, see `crash_reader`."""
 
     def __init__(self, directory: Path, reader: Reader) -> None:
         directory.mkdir()
-        self._process = programs.Popen(
-            program("support.crash.crash_reader", str(directory), json.dumps(vars(reader))),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        super().__init__("support.crash.crash_reader", str(directory), json.dumps(vars(reader)))
 
     def lives(self, deaths: list[int]) -> list[Life]:
         """What became of readers that died at these steps, one after the other, and of a last one that lived."""
-        assert self._process.stdin and self._process.stdout
-        print(json.dumps(deaths), file=self._process.stdin, flush=True)
-        return [Life(**life) for life in json.loads(self._process.stdout.readline())]
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._process:
-            assert self._process.stdin
-            self._process.stdin.close()
-        assert self._process.returncode == 0
+        return [Life(**life) for life in self.ask(deaths)]
 
 
 def rows(lives: list[Life]) -> Rows:

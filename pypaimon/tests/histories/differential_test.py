@@ -22,10 +22,10 @@ from pypaimon.streaming.errors import StreamConfigError
 from support.corpus.values import column_values, literal
 from support.java.compare import examine
 from support.java.families import FAMILIES
-from support.java.findings import Tally
+from support.java.followed import Tally
 from support.java.histories import History, histories
 from support.java.live import COMMANDS, LiveJava, missing_commands
-from support.process_zone import in_zone
+from support.process_state import in_zone
 from support.repository import TESTS
 from support.samples import sample_seed
 

@@ -1,6 +1,6 @@
 """Something goes wrong at the n-th request of a read of Java's tables: rows stay exact.
 
-See `corpus_follower`.
+See `support.corpus.follower`.
 """
 
 from __future__ import annotations

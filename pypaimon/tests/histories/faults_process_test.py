@@ -15,9 +15,9 @@ from pypaimon.streaming import PaimonStreamError
 from pypaimon.streaming.concurrency import forking
 from support import programs
 from support.corpus.follower import TABLES, Batches, Face, Plans, Rows, builder_of, follow
+from support.process_state import descriptors
 from support.repository import program
 from support.samples import SOAK, seeded
-from support.stores.descriptors import descriptors
 from support.stores.fault_file_io import Call, FaultFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -82,7 +82,7 @@ def test_a_fork_at_any_request_leaves_the_rows_as_they_are() -> None:
         before = len(file_io.calls)
         follow(builder, face)
         arguments += [scenario, face.__name__, str(draw.randint(before + 1, len(file_io.calls)))]
-    command = program("support.crash.forked_follower", *arguments)
+    command = program("support.corpus.follower", *arguments)
     ran = programs.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ran.stdout.split(), ran.returncode) == (arguments[::3], 0), (arguments, ran.stderr)
 

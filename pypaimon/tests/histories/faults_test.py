@@ -94,13 +94,9 @@ class Follower:
     """Follows a table to its end through errors.
 
     Attributes:
-        table: The table.
-        file_io: What it is reached through.
         consumer: Whether progress is saved under a consumer id.
-        found: Rows, in order.
         lives: The same with their snapshots, from one restart to the next.
         saved: The next snapshot that was saved at the end of each life, None if none was.
-        errors: What was raised.
     """
 
     def __init__(self, table: Table, file_io: FaultFileIO, consumer: bool) -> None:
@@ -271,9 +267,7 @@ def _empty(path: Path) -> None:
 @pytest.mark.parametrize("damage", [_truncate, _garbage, _empty, Path.unlink])
 @pytest.mark.parametrize("what", ["snapshot", "deltaManifestList", "manifest", "data"])
 def test_a_damaged_file_is_named_nothing_is_skipped_and_repair_helps(tmp_path: Path, damage: Damage, what: str) -> None:
-    table = Table(tmp_path / "w")
-    for number in range(1, 7):
-        table.commit([number])
+    table = Table(tmp_path / "w").commit_each(range(1, 7))
     damaged = 4
     path = _file(table, what, damaged)
     content = path.read_bytes()
@@ -311,9 +305,7 @@ def _file(table: Table, what: str, number: int) -> Path:
 
 
 def test_wrong_hints_change_nothing(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    for number in range(1, 5):
-        table.commit([number])
+    table = Table(tmp_path / "w").commit_each(range(1, 5))
     for hint in ("LATEST", "EARLIEST"):
         for lie in ("1", "3", "99", "-1", "", "nonsense"):
             (table.path / "snapshot" / hint).write_text(lie)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import io
+import json
 import logging
 import os
 import sys
 import threading
-import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import fastavro
 import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StreamTableRead
@@ -24,10 +28,68 @@ from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from support.samples import SOAK
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.virtual_clock import VirtualClock
-from support.tables.repeated_commits import RepeatedCommits
 from support.tables.streamed_table import Table, available
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+
+class RepeatedCommits:
+    """Commits the latest snapshot of a table again and again, with a new manifest list and manifest each time.
+
+    All commits add the same file.
+
+    Args:
+        keep: The number of snapshots that expiry leaves.
+    """
+
+    def __init__(self, table: Table, keep: int) -> None:
+        self._table = table
+        self._keep = keep
+        self._latest = self._earliest = table.latest()
+        self._snapshot = table.snapshot(self._latest)
+        self._manifests = table.path / "manifest"
+        with (self._manifests / self._snapshot["deltaManifestList"]).open("rb") as file:
+            reader = fastavro.reader(file)
+            self._schema: Any = reader.writer_schema
+            (self._listed,) = reader
+        self._manifest = (self._manifests / self._listed["_FILE_NAME"]).read_bytes()
+        self._files: dict[int, list[Path]] = {}
+
+    def add(self, count: int) -> None:
+        """Make `count` commits, then expire old ones."""
+        for _ in range(count):
+            self._commit_next()
+        snapshots = self._table.path / "snapshot"
+        (snapshots / "LATEST").write_text(str(self._latest))
+        while self._latest - self._earliest >= self._keep:
+            for path in (self._table.snapshot_path(self._earliest), *self._files.pop(self._earliest, ())):
+                path.unlink()
+            self._earliest += 1
+        (snapshots / "EARLIEST").write_text(str(self._earliest))
+
+    def _commit_next(self) -> None:
+        self._latest += 1
+        listing = self._manifests / f"manifest-list-{uuid.uuid4()}-1"
+        manifest = self._manifests / f"manifest-{uuid.uuid4()}-0"
+        self._files[self._latest] = [manifest, listing]
+        manifest.write_bytes(self._manifest)
+        out = io.BytesIO()
+        fastavro.writer(out, self._schema, [{**self._listed, "_FILE_NAME": manifest.name}])
+        listing.write_bytes(out.getvalue())
+        self._snapshot["totalRecordCount"] += 1
+        self._snapshot["timeMillis"] += 1
+        self._snapshot.pop("uuid", None)
+        changes = {
+            "id": self._latest,
+            "commitIdentifier": self._latest,
+            "deltaManifestList": listing.name,
+            "deltaManifestListSize": len(out.getvalue()),
+        }
+        temporary = self._table.path / "snapshot" / ".next"
+        temporary.write_text(json.dumps(self._snapshot | changes))
+        temporary.rename(self._table.snapshot_path(self._latest))
+
 
 SNAPSHOTS, POLLS = (10_000, 100_000) if SOAK else (384, 1_920)
 EPOCHS = 16
@@ -46,11 +108,8 @@ class Size:
     """What this process holds.
 
     Attributes:
-        snapshots: Handed out by then.
         blocks: Pieces of memory that Python's objects take.
         resident: Bytes of the process, Arrow's included.
-        threads: Alive.
-        files: Open.
         tasks: Most tasks of an event loop that were left.
     """
 
@@ -148,17 +207,13 @@ def no_log() -> Iterator[None]:
 @pytest.fixture
 def no_idle_threads() -> None:
     """Those of other tests would end during this one, and take their memory with them."""
-    until = time.monotonic() + 60
-    while any(isinstance(thread, Worker) for thread in threading.enumerate()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: not any(isinstance(thread, Worker) for thread in threading.enumerate()))
 
 
 def test_weeks_of_following_leave_everything_as_it_is(
     tmp_path: Path, small_caches: None, no_log: None, no_idle_threads: None
 ) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([0])
+    table = Table(tmp_path / "w").commit_each([0])
     commits = RepeatedCommits(table, keep=3 * ROUND)
     file_io = FaultFileIO()
     builder = table.builder(file_io, VirtualClock()).with_start("latest").with_catch_up("replay").with_consumer_id("c")

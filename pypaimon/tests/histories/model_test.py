@@ -35,8 +35,6 @@ CHANGES = st.lists(st.tuples(ACTIONS, st.integers(0, 1 << 16)), min_size=1, max_
 
 
 class Histories(RuleBasedStateMachine):
-    """A table that changes, and its readers."""
-
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = TABLES[kind]
@@ -109,7 +107,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(changes=CHANGES)
     def change(self, changes: list[tuple[str, int]]) -> None:
-        """Some commits, schema changes and expiries."""
         for action, seed in changes:
             self.writer.act(action, seed)
 
@@ -117,7 +114,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2), cancel_after=st.none() | st.integers(0, 8))
     def step(self, number: int, cancel_after: int | None) -> None:
-        """A plan, or a cancelled call for one."""
         self.run(self.reader(number).step(cancel_after))
 
     @rule(number=st.integers(0, 2))
@@ -147,11 +143,9 @@ class Histories(RuleBasedStateMachine):
         self.reader(number).seek(plan)
 
     def reader(self, number: int) -> BelievingReader:
-        """One of them."""
         return self.readers[number % len(self.readers)]
 
     def run(self, work: Any) -> None:
-        """Work of the event loop."""
         self.loop.run_until_complete(work)
 
     def teardown(self) -> None:

@@ -28,12 +28,7 @@ Rows = Counter[tuple[Any, ...]]
 
 
 class History:
-    """A table with a random history.
-
-    Attributes:
-        random: What else is drawn.
-        table: It.
-    """
+    """A table with a random history."""
 
     def __init__(self, warehouse: Path, kind: str, random: Random) -> None:
         chosen = TABLES[kind]
@@ -58,7 +53,6 @@ class History:
     # ---- what the model says ----
 
     def values(self, kind: str, record: Any) -> tuple[Any, ...]:
-        """A row as the latest schema has it."""
         return kind, *(column.value(record) for column in self.table.columns.columns)
 
     def state(self, number: int) -> Rows:
@@ -86,12 +80,10 @@ class History:
 
 
 def read(builder: StreamReadBuilder, plans: Iterable[Plan]) -> list[tuple[Any, ...]]:
-    """The rows of plans."""
     return [row for rows in read_by_bucket(builder, plans).values() for row in rows]
 
 
 def read_by_bucket(builder: StreamReadBuilder, plans: Iterable[Plan]) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
-    """The rows of each bucket, in order."""
     reader = builder.new_read()
     found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for split in (split for plan in plans for split in plan.splits()):
@@ -101,7 +93,6 @@ def read_by_bucket(builder: StreamReadBuilder, plans: Iterable[Plan]) -> dict[tu
 
 
 def plans_of(builder: StreamReadBuilder) -> Iterator[Plan]:
-    """All plans of a range."""
     with builder.new_streaming_scan() as scan:
         yield from scan.stream_sync()
 

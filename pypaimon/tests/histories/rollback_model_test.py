@@ -47,9 +47,7 @@ class History:
     """A table, and all commits that it ever had.
 
     Attributes:
-        table: As it is now.
         line: Its commits now, by snapshot; each is its key.
-        before: The commit before each one.
     """
 
     def __init__(self, warehouse: Path) -> None:
@@ -60,7 +58,6 @@ class History:
         self._key_of_file: dict[str, int] = {}
 
     def commit(self) -> None:
-        """One row more."""
         key = next(self._numbers)
         known = self._files()
         self.table.commit([key])
@@ -73,7 +70,6 @@ class History:
         return {path.name for path in self.table.path.glob("bucket-*/*")}
 
     def roll_back(self, kept: int) -> None:
-        """To one of the snapshots that are there."""
         if self.line:
             kept = kept % len(self.line) + 1
             self.table.rollback(kept)
@@ -86,7 +82,6 @@ class History:
             path.write_text(json.dumps(json.loads(path.read_text()) | {"totalRecordCount": total}))
 
     def make_anew(self) -> None:
-        """Drop the table and create it again."""
         self.table.drop()
         self.table.create()
         self.table._writer = self.table.handle()
@@ -97,7 +92,6 @@ class History:
         return [self._key_of_file[file.file_name] for split in plan.splits() for file in split.files]
 
     def way_to(self, key: int | None) -> list[int]:
-        """The commits down to one."""
         way = []
         while key is not None:
             way.append(key)
@@ -106,12 +100,7 @@ class History:
 
 
 class Reader:
-    """A stream on a handle that may be older than the table is.
-
-    Args:
-        history: What it reads.
-        builder: How it reads.
-    """
+    """A stream on a handle that may be older than the table is."""
 
     def __init__(self, history: History, builder: StreamReadBuilder) -> None:
         self._history = history
@@ -120,7 +109,6 @@ class Reader:
         self.last: int | None = None
 
     def step(self) -> bool:
-        """One call for a plan; False: nothing new."""
         try:
             plan = self.scan.plan()
         except CHANGED as error:
@@ -188,7 +176,6 @@ class Rollbacks(RuleBasedStateMachine):
 
     @rule(commits=st.sampled_from([1, 1, 2, 9]))
     def commit(self, commits: int) -> None:
-        """Some commits."""
         for _ in range(commits):
             self.history.commit()
 
@@ -208,25 +195,21 @@ class Rollbacks(RuleBasedStateMachine):
 
     @rule(commits=st.sampled_from([0, 1, 5, 10]))
     def make_anew(self, commits: int) -> None:
-        """Another table in its place."""
         self.history.make_anew()
         for _ in range(commits):
             self.history.commit()
 
     @rule(number=st.integers(0, 2), steps=st.integers(1, 4))
     def step(self, number: int, steps: int) -> None:
-        """A reader goes on."""
         for _ in range(steps):
             self.readers[number % len(self.readers)].step()
 
     @rule(number=st.integers(0, 2))
     def catch_up(self, number: int) -> None:
-        """A reader comes to the end."""
         self.readers[number % len(self.readers)].catch_up()
 
     @rule(number=st.integers(0, 2))
     def again(self, number: int) -> None:
-        """A reader begins anew."""
         self.readers[number % len(self.readers)].again()
 
     def teardown(self) -> None:

@@ -21,7 +21,7 @@ from pypaimon.streaming.indexes.column_index import KeyType, keys_of
 from pypaimon.streaming.indexes.container import encode_container, index_parts
 from pypaimon.streaming.indexes.file_index import FileIndex, IndexedColumn
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
-from support.tables.handles import create_table, current_files
+from support.tables.handles import create_table, current_files, read_with
 from support.tables.written_tables import key_value_table, rows
 
 KINDS = ("bloom-filter", "bitmap", "bitmap-1")
@@ -128,8 +128,7 @@ def test_files_without_a_match_are_not_read(warehouse: Any, threshold: str, embe
     # An old row of a key may match, so that only filters on the key drop files.
     for each in wanted[2:] if keyed else wanted:
         changes = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_filter(each)
-        with changes.open_sync() as stream:
-            assert [row["k"] for batch in stream for row in batch.data.to_pylist()] == [4]
+        assert [row["k"] for row in read_with(changes)] == [4]
 
 
 @pytest.mark.parametrize("threshold", ["1 mb", "0 b"])

@@ -37,11 +37,7 @@ MISSING_COLUMN = PredicateBuilder(PyarrowFieldParser.to_paimon_schema(COLUMNS.se
 
 
 class BeatingFileIO(FaultFileIO):
-    """Each request comes back only after the event loop has gone round some times more.
-
-    Attributes:
-        beats: How often the loop has gone round.
-    """
+    """Each request comes back only after the event loop has gone round some times more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,10 +76,7 @@ def file_io() -> FaultFileIO:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Four commits, snapshot n with the key n."""
-    table = Table(tmp_path / "w")
-    for key in range(1, 5):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 5))
 
 
 def earliest(builder: StreamReadBuilder) -> StreamReadBuilder:
@@ -270,8 +263,7 @@ async def test_lag_and_saves_come_before_the_first_plan(table: Table, beating: B
 
 
 async def test_files_of_a_reader_are_kept_from_its_first_plan_on(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w", consumer__expiration_time="1 h")
-    table.commit([1])
+    table = Table(tmp_path / "w", consumer__expiration_time="1 h").commit_each([1])
     scan = table.builder().with_consumer_id("c").new_streaming_scan()
     assert await scan.plan_async() is not None
     assert "paimon-keep-alive" in [thread.name for thread in threading.enumerate()]

@@ -22,8 +22,9 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import step_by_step
 from pypaimon.streaming.io.pool_registry import longest_wait
-from support.stores.pyarrow_exit import ends_with_s3_in_flight
+from support.pyarrow_limits import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, hang, let_pass, takes
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 
@@ -43,10 +44,7 @@ def gate() -> Iterator[threading.Event]:
 
 def leave(pool: IOPool) -> None:
     """Wait until no thread works for a pool, nor hangs in a call of it."""
-    until = time.monotonic() + LONG
-    while pool.threads or pool.hanging:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    until(lambda: not (pool.threads or pool.hanging))
 
 
 def test_a_call_runs_on_a_thread_of_the_pool_and_its_outcome_comes_back() -> None:

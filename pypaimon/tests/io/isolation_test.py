@@ -26,9 +26,7 @@ class HangingFiles(FaultFileIO):
     """Requests for some files hang until the test is over.
 
     Attributes:
-        hangs: Says for which.
         hold: What a request that hangs does; by default it is given up at once.
-        held: How many hang.
     """
 
     def __init__(self) -> None:
@@ -58,8 +56,7 @@ def file_io() -> Iterator[HangingFiles]:
 def test_what_hangs_in_one_stream_does_not_stop_another_of_the_same_handle(
     tmp_path: Path, file_io: HangingFiles, kind: str
 ) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     first = set(table.path.rglob("*.parquet" if kind == "data" else "manifest-*"))
     table.commit([2])
     builder = table.builder(file_io).with_end(latest=True).with_catch_up("replay")

@@ -36,8 +36,8 @@ from pypaimon.streaming.io.object_client import Bucket, ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.store import Store
+from support.pyarrow_limits import ends_with_s3_in_flight
 from support.samples import examples
-from support.stores.pyarrow_exit import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, let_pass
 from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, forget_clients, methods
 

@@ -251,7 +251,6 @@ class Held(RemoteStore):
 
 
 def large(warehouse: Any, remote: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """As `reading`, of a file of many pieces."""
     monkeypatch.setattr(remote_files, "_PIECE", 1 << 20)
     return reading(warehouse, remote, LARGE)
 

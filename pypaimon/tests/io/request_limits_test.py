@@ -15,7 +15,7 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import IOTimeoutError, StreamReadBuilder
 from pypaimon.streaming.io.store import Store
-from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.fault_file_io import Call, FaultFileIO, HangingFileIO, data_files_from
 from support.stores.request_time import takes
 from support.tables.streamed_table import Table, keys
 
@@ -31,12 +31,7 @@ NEVER = 3600.0
 
 
 class SlowData(FaultFileIO):
-    """Every read of a data file takes its time.
-
-    Args:
-        spend: How.
-        seconds: How much.
-    """
+    """Every read of a data file takes its time."""
 
     def __init__(self, spend: Callable[[float], object] = takes, seconds: float = SLOW) -> None:
         super().__init__()
@@ -51,7 +46,6 @@ class SlowData(FaultFileIO):
 
 
 def table_of(tmp_path: Path, commits: int, **settings: Any) -> Table:
-    """Each commit holds the keys 0 and 100."""
     table = Table(tmp_path / "w", **settings)
     for _ in range(commits):
         table.commit([0, 100])
@@ -179,7 +173,6 @@ class PythonFiles(LocalFileIO):
         self._hangs = hangs
 
     def call(self, what: str) -> None:
-        """A call begins."""
         if what == self._hangs:
             self.let_go.wait()
 
@@ -191,8 +184,6 @@ class PythonFiles(LocalFileIO):
 
 
 class PythonStream(io.BytesIO):
-    """One of them."""
-
     def __init__(self, data: bytes, files: PythonFiles) -> None:
         super().__init__(data)
         self._files = files
@@ -228,51 +219,29 @@ def repair(file: Path, content: bytes) -> None:
     os.close(writer)
 
 
-class HeldFile(FaultFileIO):
-    """The second data file that is asked for does not come until it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.let_go = threading.Event()
-        self._asked: list[str] = []
-        self.wherever(self._hold)
-
-    def _hold(self, call: Call) -> Any:
-        if call.path.endswith(".parquet"):
-            self._asked.append(call.path)
-            if len(self._asked) > 1:
-                self.let_go.wait()
-        return call.answer()
-
-
-@pytest.fixture
-def held() -> Iterator[HeldFile]:
-    file_io = HeldFile()
-    yield file_io
-    file_io.let_go.set()
-
-
-def test_a_file_that_hangs_does_not_hold_back_the_rows_before_it(tmp_path: Path, held: HeldFile) -> None:
+def test_a_file_that_hangs_does_not_hold_back_the_rows_before_it(tmp_path: Path, hanging: HangingFileIO) -> None:
     table = table_of(tmp_path, 2)
-    with table.builder(held, io_timeout=NEVER).with_end(latest=True).open_sync() as stream:
+    hanging.hangs = data_files_from(2)
+    with table.builder(hanging, io_timeout=NEVER).with_end(latest=True).open_sync() as stream:
         first = next(stream)
         assert (first.data["k"].to_pylist(), first.is_last, first.position) == ([0, 100], False, None)
-        held.let_go.set()
+        hanging.go_on.set()
         (second,) = stream
     assert (second.data["k"].to_pylist(), second.is_last) == ([0, 100], True)
 
 
 def test_the_end_of_a_plan_is_reported_though_no_rows_came_after_those_that_waited(
-    tmp_path: Path, held: HeldFile
+    tmp_path: Path, hanging: HangingFileIO
 ) -> None:
     table = Table(tmp_path / "w")
     table.commit([0, 50, 100])
     table.commit([0, 100])
-    builder = rare(table.builder(held, io_timeout=NEVER)).with_end(latest=True).with_consumer_id("c")
+    hanging.hangs = data_files_from(2)
+    builder = rare(table.builder(hanging, io_timeout=NEVER)).with_end(latest=True).with_consumer_id("c")
     with builder.open_sync() as stream:
         first = next(stream)
         assert (first.data["k"].to_pylist(), first.is_last) == ([50], False)
-        held.let_go.set()
+        hanging.go_on.set()
         (end,) = stream
         assert (end.num_rows, end.is_last, end.data.schema) == (0, True, first.data.schema)
         assert stream.position is not None and stream.position.snapshot == 3

@@ -107,8 +107,7 @@ def test_a_first_commit_that_expired_between_two_polls_is_not_an_empty_table(
     scan = empty.builder(file_io, VirtualClock()).with_prefetch(0).new_streaming_scan()
     for _ in range(polls):
         assert scan.plan() is None
-    for key in range(1, 4):
-        empty.commit([key])
+    empty.commit_each(range(1, 4))
     empty.expire(3)
     (empty.path / "snapshot" / "LATEST").unlink(missing_ok=True)
     found = next(plan for _ in range(16) if (plan := scan.plan()) is not None)
@@ -122,8 +121,7 @@ def test_latest_of_an_empty_table_whose_first_commits_expired_unseen_is_an_error
     empty = Table(tmp_path / "w")
     scan = empty.builder(file_io, VirtualClock()).with_start("latest").with_prefetch(0).new_streaming_scan()
     assert scan.plan() is None
-    for key in range(1, 4):
-        empty.commit([key])
+    empty.commit_each(range(1, 4))
     empty.expire(3)
     with pytest.raises(PositionExpiredError) as raised:
         for _ in range(17):
@@ -171,8 +169,7 @@ def test_a_new_snapshot_costs_itself_its_list_its_manifest_and_a_look_at_the_one
 
 
 def test_where_changelogs_outlive_snapshots_one_more_is_asked_for(tmp_path: Path, file_io: FaultFileIO) -> None:
-    table = Table(tmp_path / "w", changelog__num_retained__max="90", snapshot__num_retained__max="9")
-    table.commit([1])
+    table = Table(tmp_path / "w", changelog__num_retained__max="90", snapshot__num_retained__max="9").commit_each([1])
     with caught_up(table, file_io) as scan:
         for number in range(2, 5):
             assert scan.plan() is None
@@ -190,8 +187,7 @@ def test_while_catching_up_each_snapshot_costs_three_requests_and_none_twice(
 ) -> None:
     ahead = 60
     scan = caught_up(table, file_io, prefetch)
-    for number in range(2, ahead + 2):
-        table.commit([number])
+    table.commit_each(range(2, ahead + 2))
     together = Meeting({f"snapshot-{number}" for number in range(40, 50)})
     file_io.wherever(together)
     assert snapshots(available(scan)) == list(range(2, ahead + 2))
@@ -211,8 +207,7 @@ def test_while_catching_up_each_snapshot_costs_three_requests_and_none_twice(
 
 
 def test_a_start_at_the_full_state_reads_its_manifests_once(table: Table, file_io: FaultFileIO) -> None:
-    for number in range(2, 12):
-        table.commit([number])
+    table.commit_each(range(2, 12))
     scan = table.builder(file_io).with_prefetch(0).new_streaming_scan()
     file_io.forget()
     plan = scan.plan()
@@ -241,8 +236,7 @@ def test_a_save_is_one_get_and_one_put(table: Table, file_io: FaultFileIO) -> No
 
 def test_plans_ahead_are_bounded(table: Table, file_io: FaultFileIO) -> None:
     scan = caught_up(table, file_io, prefetch=3)
-    for number in range(2, 12):
-        table.commit([number])
+    table.commit_each(range(2, 12))
     stream = scan.stream_sync()
     assert next(stream).snapshot_id == 2
     queue = scan._driver.parts.get().prefetcher._queue
@@ -254,8 +248,7 @@ def test_plans_ahead_are_bounded(table: Table, file_io: FaultFileIO) -> None:
 
 
 def test_two_scans_of_one_handle_share_manifests(table: Table, file_io: FaultFileIO) -> None:
-    for number in range(2, 6):
-        table.commit([number])
+    table.commit_each(range(2, 6))
     builder = table.builder(file_io).with_start(snapshot_id=1)
     first, second = builder.new_streaming_scan(), builder.new_streaming_scan()
     assert len(available(first)) == 5
@@ -270,8 +263,7 @@ def test_lag_costs_one_listing_and_the_snapshots_that_are_not_known(table: Table
     scan = caught_up(table, file_io)
     assert scan.lag().snapshots == 0
     assert file_io.counts() == {"list": 1}
-    for number in range(2, 5):
-        table.commit([number])
+    table.commit_each(range(2, 5))
     file_io.forget()
     assert (scan.lag().snapshots, scan.lag().rows) == (3, 3)
     assert file_io.counts() == {"list": 2, "read": 3}

@@ -14,6 +14,7 @@ from pypaimon.streaming import AsyncStreamingTableScan, StreamReadBuilder
 from pypaimon.streaming.io import remote_files
 from pypaimon.streaming.io.store import Store
 from support.stores.s3_server import S3Server, methods
+from support.tables.handles import write_by_pypaimon
 
 pytestmark = pytest.mark.server
 
@@ -22,8 +23,6 @@ BEHIND = 4
 
 
 class Site:
-    """A table in the store, with writer and readers."""
-
     def __init__(self, server: S3Server, name: str) -> None:
         self.server = server
         self._catalog = server.catalog("requests")
@@ -34,12 +33,9 @@ class Site:
         self.commit(1)
 
     def commit(self, rows: int) -> None:
-        builder = self._writer.new_batch_write_builder()
-        write, commit = builder.new_write(), builder.new_commit()
-        write.write_arrow(pa.table({"k": np.arange(rows), "v": np.random.default_rng(0).random(rows)}, COLUMNS))
-        commit.commit(write.prepare_commit())
-        write.close()
-        commit.close()
+        write_by_pypaimon(
+            self._writer, pa.table({"k": np.arange(rows), "v": np.random.default_rng(0).random(rows)}, COLUMNS)
+        )
 
     def builder(self) -> StreamReadBuilder:
         """A builder without plans ahead, so that each request belongs to the plan that was asked for."""
@@ -52,7 +48,6 @@ class Site:
         return scan
 
     def cost(self, step: Any, *args: Any) -> Counter[str]:
-        """The requests of a step, by method."""
         with self.server.asked() as asked:
             step(*args)
         repeated = [path for (_, path), number in Counter(asked).items() if number > 1]

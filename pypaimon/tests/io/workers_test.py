@@ -16,6 +16,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging
 from pypaimon.streaming.io.workers import Worker
 from support.stores.request_time import hang
+from support.waits import until
 
 LONG = 30.0
 
@@ -23,26 +24,12 @@ LONG = 30.0
 @pytest.fixture(autouse=True)
 def no_spares() -> Iterator[None]:
     """No thread of another test is spare or becomes it, and none of these tests is left."""
-    until = time.monotonic() + LONG
-    while time.monotonic() < until and any(isinstance(thread, Worker) for thread in threading.enumerate()):
+    end = time.monotonic() + LONG
+    while time.monotonic() < end and any(isinstance(thread, Worker) for thread in threading.enumerate()):
         time.sleep(0.01)
-    wait_for_spares(0)
+    until(lambda: len(workers._spares) == 0)
     yield
-    wait_for_spares(0)
-
-
-def wait_for_spares(count: int) -> None:
-    until = time.monotonic() + LONG
-    while len(workers._spares) != count:
-        assert time.monotonic() < until
-        time.sleep(0.001)
-
-
-def wait_until_spare(thread: threading.Thread) -> None:
-    until = time.monotonic() + LONG
-    while thread not in workers._spares:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    until(lambda: len(workers._spares) == 0)
 
 
 def worker_of(pool: IOPool) -> threading.Thread:
@@ -55,9 +42,9 @@ def test_a_thread_that_has_left_a_pool_serves_the_next_one() -> None:
     for number in range(5):
         pool = IOPool(2, LONG, name=f"pool{number}")
         threads.add(worker_of(pool))
-        wait_for_spares(1)
+        until(lambda: len(workers._spares) == 1)
         assert pool.run(lambda: threading.current_thread().name) == f"pool{number}-0"
-        wait_for_spares(1)
+        until(lambda: len(workers._spares) == 1)
         assert pool.threads == 0
     assert len(threads) == 1
 
@@ -86,7 +73,7 @@ def test_a_pool_gets_a_thread_that_has_worked_under_the_same_name() -> None:
 def test_a_pool_whose_thread_serves_another_one_gets_another_one() -> None:
     one, other = IOPool(1, LONG), IOPool(1, LONG)
     first = worker_of(one)
-    wait_until_spare(first)
+    until(lambda: first in workers._spares)
     release = threading.Event()
     try:
         waits = other.submit(lambda: (release.wait(LONG), threading.current_thread())[1])
@@ -118,7 +105,7 @@ def test_a_thread_whose_call_hangs_serves_no_other_pool_until_the_call_returns()
         assert pool.hanging == 1
     finally:
         release.set()
-    wait_until_spare(hanging[0])
+    until(lambda: hanging[0] in workers._spares)
     assert pool.hanging == 0
     # It may serve the pool that has given it up.
     assert worker_of(pool) in hanging
@@ -131,7 +118,7 @@ def test_an_interrupt_before_a_thread_has_begun_makes_it_spare_again(monkeypatch
     one, other = IOPool(1, LONG), IOPool(1, LONG)
     thread = worker_of(one)
     one.close()
-    wait_until_spare(thread)
+    until(lambda: thread in workers._spares)
 
     def interrupt() -> None:
         monkeypatch.undo()
@@ -169,11 +156,11 @@ def test_a_thread_that_an_interrupt_has_cut_off_does_not_count_for_one_that_hang
             pool.submit(int)
         assert (pool.threads, pool.hanging, hanging.now) == (0, 1, 1)
         may_begin.set()
-        wait_until_spare(cut_off[0])
+        until(lambda: cut_off[0] in workers._spares)
         assert (pool.hanging, hanging.now) == (1, 1)
     finally:
         release.set()
-    wait_for_spares(2)
+    until(lambda: len(workers._spares) == 2)
     assert (pool.hanging, hanging.now) == (0, 0)
     pool.close()
 
@@ -240,10 +227,7 @@ def test_an_idle_thread_keeps_no_job_that_was_cancelled() -> None:
     del held, second
     release.set()
     assert pool.result(first)
-    until = time.monotonic() + LONG
-    while gone() is not None:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    until(lambda: gone() is None)
     pool.close()
 
 
@@ -256,7 +240,7 @@ def test_a_spare_thread_keeps_nothing_of_its_last_pool_alive() -> None:
     pool, held = IOPool(1, LONG), Held()
     pool.run(held.call)
     pool.close()
-    wait_for_spares(1)
+    until(lambda: len(workers._spares) == 1)
     gone = [weakref.ref(held), weakref.ref(pool)]
     del pool, held
     assert [each() for each in gone] == [None, None]

@@ -57,10 +57,7 @@ KEYS: dict[str, list[tuple[pa.DataType, Draw]]] = {
         (pa.float64(), lambda random: random.choice([0.0, -0.0, math.nan, math.inf, 1.5, random.randint(0, 50) / 3]))
     ],
     "boolean": [(pa.bool_(), lambda random: random.random() < 0.5)],
-    "text and int": [
-        (pa.string(), text_of),
-        (pa.int32(), lambda random: random.randint(-3, 3)),
-    ],
+    "text and int": [(pa.string(), text_of), (pa.int32(), lambda random: random.randint(-3, 3))],
     "date, boolean and decimal": [
         (pa.date32(), lambda random: date(2024, 1, random.randint(1, 5))),
         (pa.bool_(), lambda random: random.random() < 0.5),

@@ -18,16 +18,13 @@ from pypaimon.streaming import BlockingLiveTable, compact
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
 from support.samples import SOAK
-from support.tables.handles import batch_read
+from support.tables.handles import batch_read, write_by_pypaimon
 from support.tables.live_tables import check, in_order, often
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 BUDGET = settings(
-    max_examples=300 if SOAK else 2,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
+    max_examples=300 if SOAK else 2, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
 )
 STEPS = ["commit", "commit", "commit", "alter", "empty", "compact", "overwrite", "rescale", "restart", "expire"]
 
@@ -49,7 +46,6 @@ class History:
         self.lives: list[BlockingLiveTable] = []
 
     def step(self, kind: str) -> None:
-        """Take a step, and look."""
         if kind in ("overwrite", "rescale"):
             if self._complete:
                 return
@@ -86,7 +82,6 @@ class History:
         assert in_order(expected) == in_order(self._changes.rows())
 
     def open(self) -> None:
-        """Both."""
         builder = often(self.table.table)
         if self._max_splits is not None:
             builder = builder.with_limits(max_splits=self._max_splits)
@@ -95,19 +90,13 @@ class History:
             self.lives.append(self._stack.enter_context(opened))
 
     def close(self) -> None:
-        """Both."""
         self._stack.close()
         self.lives.clear()
 
     def _overwrite(self) -> None:
         """Some rows stay as they are, others go."""
         kept = [row for row in self._changes.rows() if self._random.random() < 0.7]
-        builder = self.table.table.new_batch_write_builder().overwrite()
-        write, commit = builder.new_write(), builder.new_commit()
-        write.write_arrow(pa.Table.from_pylist(kept, schema=self.table._columns()))
-        commit.commit(write.prepare_commit())
-        write.close()
-        commit.close()
+        write_by_pypaimon(self.table.table, pa.Table.from_pylist(kept, schema=self.table._columns()), overwrite=True)
         self._changes._rows = kept
 
 

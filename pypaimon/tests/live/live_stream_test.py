@@ -12,7 +12,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import TableChangedError, UnsupportedTableError, compact
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
-from support.tables.handles import batch_read
+from support.tables.handles import batch_read, write_by_pypaimon
 from support.tables.live_tables import check, often
 
 pytestmark = pytest.mark.slow
@@ -41,12 +41,7 @@ def test_the_greatest_sequence_counts_where_compactions_make_changes(tmp_path: P
 
 def overwritten(table: SmallTable, *rows: dict[str, Any]) -> int:
     """Replace all rows of a table; returns the snapshot."""
-    builder = table.table.new_batch_write_builder().overwrite()
-    write, commit = builder.new_write(), builder.new_commit()
-    write.write_arrow(pa.Table.from_pylist(list(rows), schema=COLUMNS))
-    commit.commit(write.prepare_commit())
-    write.close()
-    commit.close()
+    write_by_pypaimon(table.table, pa.Table.from_pylist(list(rows), schema=COLUMNS), overwrite=True)
     return int(table.table.snapshot_manager().get_latest_snapshot().id)
 
 

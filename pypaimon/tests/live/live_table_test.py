@@ -33,7 +33,7 @@ from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
 from support.samples import SOAK, seeded
-from support.stores.fault_file_io import RESET, Call, FaultFileIO, failing
+from support.stores.fault_file_io import RESET, FaultFileIO, HangingFileIO, failing
 from support.tables.handles import batch_read
 from support.tables.live_tables import (
     KEYS,
@@ -160,7 +160,6 @@ def test_a_state_in_the_middle_replaces_all_rows(table: SmallTable) -> None:
 
 
 def row(number: int) -> dict[str, Any]:
-    """A row without values."""
     return {"id": number, "name": None, "number": None, "amount": None}
 
 
@@ -413,19 +412,12 @@ async def test_opening_may_be_cancelled_at_any_request(tmp_path: Path) -> None:
     number, is_opened = 0, False
     while not is_opened:
         number += 1
-        file_io, asked, goes_on = FaultFileIO(), threading.Event(), threading.Event()
-
-        def hold(call: Call) -> Any:
-            if call.number == number:  # noqa: B023 - of this round
-                asked.set()  # noqa: B023
-                goes_on.wait(60)  # noqa: B023
-            return call.answer()
-
+        file_io = HangingFileIO()
         builder = often(table.handle(file_io))
         file_io.forget()
-        file_io.wherever(hold)
+        file_io.at(number, file_io.hang)
         opening = asyncio.ensure_future(builder.open_live())
-        held = asyncio.ensure_future(asyncio.to_thread(asked.wait, 60))
+        held = asyncio.ensure_future(asyncio.to_thread(file_io.hanging.wait, 60))
         await asyncio.wait([held, opening], return_when=asyncio.FIRST_COMPLETED)
         is_opened = opening.done()
         if is_opened:
@@ -434,8 +426,8 @@ async def test_opening_may_be_cancelled_at_any_request(tmp_path: Path) -> None:
             opening.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await opening
-        asked.set()
-        goes_on.set()
+        file_io.hanging.set()
+        file_io.go_on.set()
         await held
         assert_ended(live_threads())
     assert number > 3

@@ -17,8 +17,8 @@ from pypaimon.streaming.errors import MaintenanceConflictError, UnsupportedTable
 from pypaimon.streaming.maintenance import create_branch, delete_branch, fast_forward, rename_branch
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.crash.crashing_store import DyingStore
 from support.samples import SOAK
+from support.stores.fault_file_io import DyingStore
 from support.tables.handles import sorted_rows
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows

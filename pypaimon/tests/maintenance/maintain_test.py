@@ -25,8 +25,8 @@ from pypaimon.streaming import (
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.crash.crashing_store import DyingStore
 from support.samples import SOAK, every
+from support.stores.fault_file_io import DyingStore
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows
 

@@ -23,8 +23,8 @@ from pypaimon.streaming.maintenance import create_tag, delete_tag, rename_tag, r
 from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.crash.crashing_store import DyingStore
 from support.samples import SOAK, every
+from support.stores.fault_file_io import DyingStore
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
 from support.tables.tagged_tables import (

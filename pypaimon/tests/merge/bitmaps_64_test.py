@@ -3,18 +3,88 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.functions.bitmaps_64 import united_bitmaps
-from support.java.bitmaps import JavaBitmaps, java_bitmaps
-from support.models.aggregation import aggregate
+from support.java.home import java_home
+from support.models.merging import aggregate
 from support.samples import SOAK, seeded
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+
+class JavaBitmaps:
+    """Makes and unites bitmaps in a process of Java."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+
+    def of(self, ranges: Iterable[tuple[int, int]], removed: Iterable[int] = (), *, optimized: bool = True) -> bytes:
+        """A serialized bitmap.
+
+        Args:
+            ranges: First and last value of each, which are added in this order; unsigned.
+        """
+        bitmap = self._jvm.org.roaringbitmap.longlong.Roaring64Bitmap()
+        for first, last in ranges:
+            if last - first < 4:
+                for value in range(first, last + 1):
+                    bitmap.addLong(_signed(value))
+            else:
+                bitmap.addRange(_signed(first), _signed(last + 1))
+        for value in removed:
+            bitmap.removeLong(_signed(value))
+        return self._bytes(bitmap, optimized)
+
+    def union(self, first: bytes, second: bytes) -> bytes:
+        """The second one put into the first, as Paimon's `rbm64` does it."""
+        bitmap = self._read(first)
+        getattr(bitmap, "or")(self._read(second))
+        return self._bytes(bitmap, True)
+
+    def _read(self, data: bytes) -> Any:
+        bitmap = self._jvm.org.roaringbitmap.longlong.Roaring64Bitmap()
+        bitmap.deserialize(self._jvm.java.io.DataInputStream(self._jvm.java.io.ByteArrayInputStream(data)))
+        return bitmap
+
+    def _bytes(self, bitmap: Any, optimized: bool) -> bytes:
+        if optimized:
+            bitmap.runOptimize()
+        written = self._jvm.java.io.ByteArrayOutputStream()
+        bitmap.serialize(self._jvm.java.io.DataOutputStream(written))
+        return bytes(written.toByteArray())
+
+
+@contextmanager
+def java_bitmaps() -> Iterator[JavaBitmaps]:
+    """Bitmaps of a process of Java, which ends with the context."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    (gateway_jar,), bitmap_jars = jars.glob("py4j-*.jar"), jars.glob("RoaringBitmap-*.jar")
+    port = launch_gateway(
+        classpath=":".join(map(str, bitmap_jars)),
+        jarpath=str(gateway_jar),
+        java_path=str(java_home() / "bin" / "java"),
+        die_on_exit=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+    try:
+        yield JavaBitmaps(gateway.jvm)
+    finally:
+        gateway.shutdown()
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
 
 Range = tuple[int, int]
 LENGTHS = [1, 1, 1, 2, 3, 4, 6, 10, 5000, 65536]

@@ -14,8 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from support.models.aggregation import DELETES, Case, Function, Refused, aggregate, check, engine_of, unless_null
-from support.models.merging import Record, java_key, merge_columns
+from support.models.merging import (
+    DELETES,
+    Case,
+    Function,
+    Record,
+    Refused,
+    aggregate,
+    check,
+    engine_of,
+    java_key,
+    merge_columns,
+    unless_null,
+)
 from support.samples import examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

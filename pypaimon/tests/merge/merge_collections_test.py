@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from support.models.aggregation import Case, Function, check, unless_null
+from support.models.merging import Case, Function, check, unless_null
 from support.samples import examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge import Deduplicate, FirstRow, UnsortedRunError, merge_batches
 from pypaimon.streaming.merge import runs as sections
-from support.models.merging import (
-    DECIMALS,
-    Record,
-    comparable,
-    merge_columns,
-    merge_rows,
-    sorted_runs_of,
-)
+from support.models.merging import DECIMALS, Record, comparable, merge_columns, merge_rows, sorted_runs_of
 from support.samples import examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

@@ -38,7 +38,6 @@ def _pruned(handle: Any) -> Any:
     ids=["compaction", "writer", "difference", "explanation", "commit"],
 )
 def test_nobody_asks_for_the_base_of_the_first_snapshot(tmp_path: Path, read: Callable[[Any], int]) -> None:
-    table = Table(tmp_path, bucket="2", bucket_key="k")
-    table.commit([1])
+    table = Table(tmp_path, bucket="2", bucket_key="k").commit_each([1])
     (table.path / "manifest" / table.snapshot(1)["baseManifestList"]).unlink()
     assert read(table.handle()) == 1

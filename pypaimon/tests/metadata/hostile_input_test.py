@@ -22,7 +22,6 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pypaimon import Schema
 
 from pypaimon.streaming import (
     ConsumerManager,
@@ -44,16 +43,15 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.internals import DeletionFile
 from support.samples import SOAK
 from support.stores.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
-from support.tables.avro_bytes import avro_long, avro_text, container
+from support.tables.crafted_files import avro_long, avro_text, container
+from support.tables.handles import create_table
 from support.tables.streamed_table import Table
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 DEEP = b'{"a":' * 100_000
 PATIENT = settings(
-    deadline=None,
-    max_examples=1200 if SOAK else 25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None, max_examples=1200 if SOAK else 25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 STREAMS = settings(PATIENT, max_examples=500 if SOAK else 12)
 
@@ -347,8 +345,7 @@ def test_no_secret_is_shown(caplog: pytest.LogCaptureFixture) -> None:
         catalog = server.catalog("secrets")
         catalog.create_database("db", True)
         columns = pa.schema([("k", pa.int64())])
-        catalog.create_table("db.t", Schema.from_pyarrow_schema(columns), False)
-        table = catalog.get_table("db.t")
+        table = create_table(catalog, "t", columns)
         write, commit = (builder := table.new_batch_write_builder()).new_write(), builder.new_commit()
         write.write_arrow(pa.table({"k": [1]}))
         commit.commit(write.prepare_commit())

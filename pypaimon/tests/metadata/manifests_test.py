@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
-from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 
@@ -41,8 +40,9 @@ from pypaimon.streaming.metadata.manifests import ManifestReader, live
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from support.corpus.cases import ARCHIVES, unpack
 from support.samples import SOAK, examples, is_drawn, seeded
-from support.tables.handles import current_files
-from support.tables.manifest_files import avro, decoder, entry_record
+from support.stores.fault_file_io import FaultFileIO
+from support.tables.handles import current_files, write_by_pypaimon
+from support.tables.manifest_entries import avro, decoder, entry_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -53,29 +53,14 @@ ONE_IN = 1 if SOAK else 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-class RecordingFileIO(LocalFileIO):
-    """Local files; notes what is read, and serves `early` contents first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: list[str] = []
-        self.early: dict[str, bytes] = {}
-
-    def new_input_stream(self, path: str) -> Any:
-        name = Path(path).name
-        self.reads.append(name)
-        return io.BytesIO(self.early.pop(name)) if name in self.early else super().new_input_stream(path)
-
-
 def data_files(entries: pa.Table, *arguments: Any) -> list[Any]:
-    """Value objects for all entries."""
     files = DataFiles(entries, *arguments)
     return files.make(0, len(files))
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    store = Store(RecordingFileIO(), sleep=lambda _: None)
+    store = Store(FaultFileIO(), sleep=lambda _: None)
     yield store
     store.close()
 
@@ -85,8 +70,6 @@ def _manifest_files(table: Path) -> list[Path]:
 
 
 def _plainly(data: bytes, columns: Any) -> list[dict[str, Any]]:
-    """The same records by fastavro, one by one."""
-
     def find(record: Any, path: str) -> Any:
         for name in path.split("."):
             record = record.get(name)
@@ -178,12 +161,7 @@ def test_a_table_that_pypaimon_wrote(warehouse: Any, store: Store) -> None:
     table = warehouse.get_table("db.t")
     for start in (0, 10):
         rows = {"dt": [datetime(2024, 1, 1).date()] * 10, "id": list(range(start, start + 10)), "v": ["x"] * 10}
-        builder = table.new_batch_write_builder()
-        write, commit = builder.new_write(), builder.new_commit()
-        write.write_arrow(pa.table(rows, schema=columns))
-        commit.commit(write.prepare_commit())
-        write.close()
-        commit.close()
+        write_by_pypaimon(table, pa.table(rows, schema=columns))
     snapshot = table.snapshot_manager().get_latest_snapshot()
     reader = ManifestReader(store, table.table_path)
     lists = [reader.manifest_list(name) for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list)]
@@ -339,7 +317,7 @@ def test_entries_come_in_the_order_of_the_manifests_and_once_from_the_store(tmp_
     assert reader.entries(listed.slice(1, 1)).num_rows == 1
     names = reader.entries(listed.take([2, 1, 0]))["file_name"].to_pylist()
     assert names == ["m2-0", "m2-1", "m2-2", "m1-0", "m0-0", "m0-1"]
-    assert sorted(store.file_io.reads) == ["m0", "m1", "m2"]
+    assert sorted(store.file_io.names("read")) == ["m0", "m1", "m2"]
     assert reader.entries(listed.slice(0, 0)).schema == ENTRY_SCHEMA
 
 
@@ -365,7 +343,7 @@ def test_several_manifest_lists_at_once(tmp_path: Path, store: Store) -> None:
         "manifest of l0",
         "manifest of l1",
     ]
-    assert store.file_io.reads == ["l1", "l0"]
+    assert store.file_io.names("read") == ["l1", "l0"]
 
 
 def test_small_lists_are_decoded_together_as_if_alone(tmp_path: Path, store: Store) -> None:
@@ -407,7 +385,7 @@ def test_large_manifests_are_let_go_before_others_are_fetched(
     fetched: list[int] = []
 
     def not_the_first(entries: pa.Table) -> pa.Table:
-        fetched.append(len(store.file_io.reads))
+        fetched.append(len(store.file_io.names("read")))
         return entries.slice(1)
 
     found = ManifestReader(store, str(tmp_path)).entries(listed, FILE_SCHEMA, not_the_first)
@@ -429,7 +407,7 @@ def test_statistics_are_decoded_where_they_are_wanted(
     assert whole["value_min"].null_count == 0
     assert reader.entries(listed, FILE_SCHEMA).equals(files)
     assert files.equals(whole.select(FILE_SCHEMA.names))
-    assert sorted(store.file_io.reads) == ["m0", "m0", "m1", "m1"]
+    assert sorted(store.file_io.names("read")) == ["m0", "m0", "m1", "m1"]
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20], ids=["decoded", "as stored"])
@@ -444,7 +422,7 @@ def test_the_cache_is_bounded(tmp_path: Path, store: Store, small: int, monkeypa
         reader.entries(listed)
         assert size <= cache.held_bytes <= 2 * size + size // 2
     reader.entries(listed.slice(2, 1))
-    assert store.file_io.reads.count("m2") < 3
+    assert store.file_io.names("read").count("m2") < 3
     tiny = ManifestReader(store, str(tmp_path), cache=ManifestCache(10))
     assert tiny.entries(listed).num_rows == 1200
 
@@ -453,9 +431,10 @@ def test_a_writer_in_the_middle(tmp_path: Path, store: Store) -> None:
     """A file that is damaged at first is read again; so is one that holds less than its list says."""
     listed = _written(tmp_path, 2, 3)
     path = tmp_path / "manifest" / "m0"
-    store.file_io.early = {"m0": path.read_bytes()[:-3], "m1": path.read_bytes()}
+    early = {"m0": path.read_bytes()[:-3], "m1": path.read_bytes()}
+    store.file_io.wherever(lambda call: early.pop(call.name, None) or call.answer())
     assert ManifestReader(store, str(tmp_path)).entries(listed).num_rows == 5
-    assert sorted(store.file_io.reads) == ["m0", "m0", "m1", "m1"]
+    assert sorted(store.file_io.names("read")) == ["m0", "m0", "m1", "m1"]
 
 
 def test_a_missing_file(tmp_path: Path, store: Store) -> None:

@@ -29,7 +29,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.tables.handles import create_table
 from support.tables.stream_files import write
-from support.tables.streamed_table import Table, available, keys, snapshots
+from support.tables.streamed_table import Table, all_keys, available, keys, snapshots
 
 pytestmark = pytest.mark.slow
 
@@ -39,35 +39,26 @@ UTC = timezone.utc
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in range(1, 6):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 6))
 
 
 def following(handle: Any) -> StreamReadBuilder:
     return stream_read_builder(handle).with_start("earliest").with_catch_up("replay").with_prefetch(0)
 
 
-def read_all(builder: StreamReadBuilder) -> list[int]:
-    with builder.new_streaming_scan() as scan:
-        return keys(builder.new_read(), available(scan))
-
-
 def rolled_back(table: Table) -> None:
     """Other commits in the place of snapshots 3 to 5, with as many rows, and one more."""
     table.rollback(2)
-    for key in (30, 40, 50, 60):
-        table.commit([key])
+    table.commit_each((30, 40, 50, 60))
 
 
 @pytest.mark.parametrize("anew", [True, False], ids=["builder", "scan"])
 def test_after_a_rollback_a_new_stream_sees_the_new_history(table: Table, anew: bool) -> None:
     handle = table.handle()
     builder = following(handle)
-    assert read_all(builder) == [1, 2, 3, 4, 5]
+    assert all_keys(builder) == [1, 2, 3, 4, 5]
     rolled_back(table)
-    assert read_all(following(handle) if anew else builder) == [1, 2, 30, 40, 50, 60]
+    assert all_keys(following(handle) if anew else builder) == [1, 2, 30, 40, 50, 60]
 
 
 def test_a_stream_that_meets_a_rollback_leaves_the_others_of_its_handle_alone(table: Table) -> None:
@@ -388,8 +379,7 @@ def test_a_snapshot_that_a_recreated_table_lacks_is_not_the_error(
     table: Table, read: Callable[[Table], Callable[[], Any]], expired: bool
 ) -> None:
     reads = read(table)
-    table.drop()
-    table.create()
+    table.recreate()
     handle = table.handle()
     for key in range(7 if expired else 1):
         table.commit([key], table=handle)

@@ -13,7 +13,7 @@ import zstandard
 
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.metadata.index_manifests import parse_index_manifest
-from support.tables.avro_bytes import container
+from support.tables.crafted_files import container
 
 OPTIONAL = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}
 

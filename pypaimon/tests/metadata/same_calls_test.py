@@ -27,10 +27,7 @@ def both(table: Table) -> tuple[SnapshotManager, Any]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w", bucket="2", bucket_key="k")
-    for number in range(1, 9):
-        table.commit([number])
-    return table
+    return Table(tmp_path / "w", bucket="2", bucket_key="k").commit_each(range(1, 9))
 
 
 def set_watermarks(table: Table, watermarks: list[int | None], first: int = 1) -> None:

@@ -51,27 +51,6 @@ REQUIRED = (
 )
 
 
-class CountingFileIO(LocalFileIO):
-    """A local store that notes which files and directories it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[str] = []
-
-    def new_input_stream(self, path: str) -> Any:
-        self.asked.append(Path(path).name)
-        return super().new_input_stream(path)
-
-    def list_status(self, path: str) -> Any:
-        self.asked.append(f"{Path(path).name}/")
-        return super().list_status(path)
-
-    def since(self) -> list[str]:
-        """What was asked for since the last call, sorted."""
-        asked, self.asked = sorted(self.asked), []
-        return asked
-
-
 def document(snapshot_id: int, **fields: Any) -> dict[str, Any]:
     return {
         "version": 3,
@@ -94,7 +73,7 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.io = CountingFileIO()
+        self.io = FaultFileIO()
         self.store = Store(self.io, sleep=lambda _: None)
 
     def manager(self, **settings: Any) -> SnapshotManager:
@@ -111,6 +90,12 @@ class Table:
     def file(self, snapshot_id: int, directory: str = "snapshot") -> Path:
         (self.path / directory).mkdir(exist_ok=True)
         return self.path / directory / f"{directory}-{snapshot_id}"
+
+    def asked(self) -> list[str]:
+        """What was asked for since the last call, sorted."""
+        found = sorted(Path(path).name + "/" * (kind == "list") for kind, path in self.io.calls)
+        self.io.forget()
+        return found
 
     def hint(self, name: str, text: int | str, directory: str = "snapshot") -> None:
         (self.path / directory).mkdir(exist_ok=True)
@@ -227,17 +212,17 @@ def test_a_fingerprint_distinguishes_snapshots_of_one_id() -> None:
 
 def test_missing_is_none_and_one_request(table: Table) -> None:
     assert table.manager().try_get(1) is None
-    assert table.io.since() == ["snapshot-1"]
+    assert table.asked() == ["snapshot-1"]
 
 
 def test_a_snapshot_is_asked_for_once(table: Table) -> None:
     table.put(1)
     manager = table.manager()
     assert manager.try_get(1) is manager.get_snapshot_by_id(1) is manager.get(1)
-    assert table.io.since() == ["snapshot-1"]
+    assert table.asked() == ["snapshot-1"]
     manager.forget()
     assert manager.try_get(1) == manager.get(1)
-    assert table.io.since() == ["snapshot-1"]
+    assert table.asked() == ["snapshot-1"]
 
 
 def test_another_snapshot_of_the_same_id_is_seen_past_the_cache(table: Table) -> None:
@@ -309,7 +294,7 @@ def test_right_hints_save_the_listing(table: Table) -> None:
     table.hint("LATEST", 6)
     manager = table.manager()
     assert (manager.earliest_id(), manager.latest_id()) == (4, 6)
-    assert table.io.since() == ["EARLIEST", "LATEST", "snapshot-3", "snapshot-4", "snapshot-6", "snapshot-7"]
+    assert table.asked() == ["EARLIEST", "LATEST", "snapshot-3", "snapshot-4", "snapshot-6", "snapshot-7"]
 
 
 @pytest.mark.parametrize("earliest", [None, 2, 5, 7, 99, "", "x", "-1", " 3 "])
@@ -364,19 +349,19 @@ def test_a_branch_has_snapshots_of_its_own() -> None:
 def test_an_idle_poll_is_one_request(table: Table) -> None:
     table.put(1, 2, 3)
     assert table.manager().find_next_scannable(4, lambda _: True) == (None, 4, 0)
-    assert table.io.since() == ["snapshot-4"]
+    assert table.asked() == ["snapshot-4"]
 
 
 def test_windows_grow_while_snapshots_keep_coming_and_nothing_is_fetched_twice(table: Table) -> None:
     table.put(*range(1, 41))
     manager = table.manager()
     assert manager.find_next_scannable(1, lambda _: False, 16) == (None, 41, 40)
-    asked = table.io.since()
+    asked = table.asked()
     assert len(asked) == len(set(asked)) == 1 + 2 + 4 + 8 + 16 + 16
     table.put(41)
     found, next_id, passed = manager.find_next_scannable(41, lambda snapshot: snapshot.id == 41)
     assert (found, next_id, passed) == (manager.get(41), 42, 0)
-    assert table.io.since() == ["snapshot-41"]
+    assert table.asked() == ["snapshot-41"]
 
 
 def test_damage_is_an_error_only_after_what_comes_before_it(table: Table) -> None:
@@ -444,13 +429,13 @@ def test_a_gap_of_any_width_is_searched_at_once(table: Table) -> None:
 def test_snapshots_that_expire_during_the_search_do_not_mislead_it(table: Table) -> None:
     table.put(*range(1, 17))
 
-    class Expiring(CountingFileIO):
-        def new_input_stream(self, path: str) -> Any:
-            if path.endswith("snapshot-8"):
-                table.drop(*(number for number in range(1, 11) if table.file(number).exists()))
-            return super().new_input_stream(path)
+    def expire(call: Call) -> Any:
+        if call.name == "snapshot-8":
+            table.drop(*(number for number in range(1, 11) if table.file(number).exists()))
+        return call.answer()
 
-    manager = SnapshotManager(Expiring(), str(table.path))
+    table.io.wherever(expire)
+    manager = SnapshotManager(table.io, str(table.path))
     found = manager.earlier_than_time_millis(12_500)
     assert found is not None and found.id == 12
     assert manager.earlier_than_time_millis(3_500) is None
@@ -492,7 +477,7 @@ def test_the_catalog_s_latest_snapshot_is_taken_without_asking_the_store(table: 
     assert latest == Snapshot.from_json(json.dumps(document(7, watermark=3)))
     assert manager.get(7) == latest
     assert manager.latest_id() is None
-    assert table.io.since() == []
+    assert table.asked() == []
 
 
 def test_a_catalog_that_does_not_know_leaves_it_to_the_store(table: Table) -> None:

@@ -21,9 +21,9 @@ from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.paimon.internals import DeletionFile
 from support.models.table import POSTPONED, Record
 from support.tables.crafted_table import CraftedTable
-from support.tables.handles import create_table
+from support.tables.handles import create_table, read_with
 from support.tables.stream_files import put, reader, records, split
-from support.tables.streamed_table import Table, available, keys
+from support.tables.streamed_table import Table, all_keys, available, keys
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
@@ -97,8 +97,7 @@ def index_manifest(table: Any, snapshot_id: int, vectors: dict[str, DeletionFile
 def test_deletes_in_a_file_that_pypaimon_wrote_are_not_rows_of_the_state(tmp_path: Path) -> None:
     table = Table(tmp_path, primary_key=True, bucket="1")
     table.commit([("+I", 1, "a"), ("-D", 2, "b"), ("-U", 3, "c"), ("+U", 4, "d")])
-    with table.builder().with_end(latest=True).open_sync() as stream:
-        found = [row for batch in stream for row in batch.data.to_pylist()]
+    found = read_with(table.builder().with_end(latest=True))
     assert [(row["_row_kind"], row["k"]) for row in found] == [("+I", 1), ("+I", 4)]
 
 
@@ -197,8 +196,7 @@ def test_an_overwrite_takes_away_what_was_there_and_not_what_was_deleted_before(
         snapshot = table.commit("OVERWRITE", files[-1:], files[:-1]).id
         index_manifest(handle, snapshot, {files[-1].name: deleted(handle, [{deleted_row}] * snapshot)[-1]})
     builder = stream_read_builder(handle).with_start(snapshot_id=2).with_on_overwrite("read").with_end(latest=True)
-    with builder.open_sync() as stream:
-        found = [(row["_row_kind"], row["k"]) for batch in stream for row in batch.data.to_pylist()]
+    found = [(row["_row_kind"], row["k"]) for row in read_with(builder)]
     assert found == [("-D", 1), ("-D", 3), ("+I", 4), ("+I", 5)]
 
 
@@ -210,8 +208,7 @@ def test_deletion_vectors_count_in_the_state_and_not_in_changes(tmp_path: Path) 
     index_manifest(handle, table.commit("APPEND", [lone]).id, {lone.name: deleted(handle, [{1}])[0]})
     for start, wanted in (("latest-full", [0, 2]), ("earliest", [0, 1, 2])):
         builder = stream_read_builder(handle).with_start(start)
-        with builder.new_streaming_scan() as scan:
-            assert keys(builder.new_read(), available(scan)) == wanted
+        assert all_keys(builder) == wanted
 
 
 # Levels of which a changelog tells later.
@@ -250,6 +247,5 @@ def test_postponed_rows_are_read_unless_a_changelog_has_them_later(tmp_path: Pat
     merged, pending = (Record(kind, (None, 1), number, {ids["k"]: 1}) for number, kind in enumerate(("+I", "-D")))
     table.commit("COMPACT", [table.file((None, 0), [merged], level=5, compacted=True)])
     table.commit("APPEND", [table.file((None, POSTPONED), [pending])])
-    with stream_read_builder(table.handle()).with_end(latest=True).open_sync() as stream:
-        found = [row["_row_kind"] for batch in stream for row in batch.data.to_pylist()]
+    found = [row["_row_kind"] for row in read_with(stream_read_builder(table.handle()).with_end(latest=True))]
     assert found == ["+I", "-D"][: 1 + read]

@@ -207,10 +207,7 @@ def _plans_from(table: Table, position: Position | None, shard: Any, half: bool 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for number in range(1, 7):
-        table.commit([number])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 7))
 
 
 def following(table: Table, file_io: Any = None, **settings: Any) -> AsyncStreamingTableScan:
@@ -309,8 +306,7 @@ def test_a_rollback_that_new_commits_have_overtaken_is_found_by_one_request(tabl
     scan = following(table, file_io)
     assert len(available(scan)) == 6
     table.rollback(4)
-    for key in (51, 61, 71):
-        table.commit([key])
+    table.commit_each((51, 61, 71))
     file_io.forget()
     with pytest.raises(TableChangedError, match="rolled back"):
         available(scan)
@@ -381,8 +377,7 @@ def test_a_position_of_another_branch_is_refused(table: Table, forked: bool) -> 
         scan.close()
     assert positions["main"] != positions["b"]
     if forked:
-        table.commit([7])
-        table.commit([8])
+        table.commit_each((7, 8))
         table.expire(8)
     for name, other in (("main", "b"), ("b", "main")):
         again = following_branch(table, name)
@@ -402,8 +397,7 @@ def following_branch(table: Table, branch: str) -> AsyncStreamingTableScan:
 
 
 def test_a_position_of_another_table_is_refused(table: Table, tmp_path: Path) -> None:
-    other = Table(tmp_path / "other")
-    other.commit([1])
+    other = Table(tmp_path / "other").commit_each([1])
     position = following(table).plan()
     assert position is not None
     scan = following(other)
@@ -433,8 +427,7 @@ def test_a_seek_after_a_rollback_reads_what_is_there_now(table: Table) -> None:
     read = table.builder().new_read()
     assert keys(read, available(scan)) == [1, 2, 3, 4, 5, 6]
     table.rollback(3)
-    table.commit([40])
-    table.commit([50])
+    table.commit_each((40, 50))
     scan.restore(4)
     assert keys(read, available(scan)) == [40, 50]
     scan.close()

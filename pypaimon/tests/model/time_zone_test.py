@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone, zone_by_clocks, zone_of
-from support.process_zone import in_zone
+from support.process_state import in_zone
 
 NAMES = [
     *("Asia/Shanghai", "America/New_York", "Europe/London", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca"),

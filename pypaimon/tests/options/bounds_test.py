@@ -40,6 +40,7 @@ from pypaimon.streaming.writing.dynamic_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.statistics import StatsMode
 from support.docs.cli_runs import subcommands
+from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -49,15 +50,7 @@ GREATEST_LONG = 2**63 - 1
 
 @dataclass(frozen=True)
 class Bound:
-    """One bound.
-
-    Attributes:
-        name: What the message calls the option.
-        give: Gives it a value.
-        allowed: The last value that is allowed.
-        refused: The next one.
-        says: How the message names the bound.
-    """
+    """One bound."""
 
     name: str
     give: Callable[[Table, Any], object]
@@ -70,7 +63,6 @@ class Bound:
 
 
 def reading(name: str, give: Callable[[Any, Any], object], *bound: Any) -> Bound:
-    """One of the settings of a stream."""
     return Bound(name, lambda table, value: give(stream_read_builder(table.handle()), value), *bound)
 
 
@@ -182,11 +174,7 @@ BOUNDS = [
     of_table("commit.max-retries", lambda table: commit_backoff(PaimonTable(table).options), *whole_from(0)),
     *(
         of_table(f"dynamic-bucket.{name}", lambda table: BucketRules.of(PaimonTable(table).options), *bound)
-        for name, greatest in (
-            ("target-row-num", GREATEST_LONG),
-            ("initial-buckets", 32767),
-            ("max-buckets", 32767),
-        )
+        for name, greatest in (("target-row-num", GREATEST_LONG), ("initial-buckets", 32767), ("max-buckets", 32767))
         for bound in (
             (1, 0, f"a whole number from 1 to {greatest}"),
             (greatest, greatest + 1, f"a whole number from 1 to {greatest}"),
@@ -232,9 +220,7 @@ def test_durations_are_seconds_or_timedeltas(table: Table, name: str) -> None:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     found = key_value_table(tmp_path_factory.mktemp("bounds"))
-    with found.writer().open_sync() as writer:
-        writer.write(rows(1))
-        writer.commit()
+    write_with(found.writer(), rows(1))
     return found
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 from pypaimon.common.options.config_option import ConfigOption
 from pypaimon.common.options.core_options import CoreOptions
 
@@ -18,6 +17,7 @@ from pypaimon.streaming.options.known_options import Spellings
 from pypaimon.streaming.options.option_key import Use
 from pypaimon.streaming.options.option_keys import TIME_ZONE, known_names
 from support.samples import seeded
+from support.tables.handles import catalog_with_database, create_table
 
 OF_PAIMON = set((Path(__file__).parent / "paimon_option_keys.txt").read_text(encoding="utf-8").split())
 """Keys of tables of Java 2.1, its connectors for Flink, Spark, Hive and Iceberg, older releases, and pypaimon 2.1."""
@@ -46,15 +46,11 @@ SPELLINGS = Spellings(HEEDED_KEYS)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def letters(key: str) -> str:
-    return re.sub("[^a-z0-9]", "", key.lower())
-
-
 def words(key: str) -> list[str]:
     return re.split("[-._]", key)
 
 
-COMPARED = sorted(key for key in HEEDED_KEYS if len(letters(key)) >= 8)
+COMPARED = sorted(key for key in HEEDED_KEYS if len(re.sub("[^a-z0-9]", "", key.lower())) >= 8)
 
 
 def test_no_option_of_paimon_or_of_anybody_else_is_taken_for_a_misspelled_one() -> None:
@@ -141,12 +137,9 @@ def test_a_reader_does_not_mind_what_means_something_to_writers_alone(tmp_path: 
 
 
 def table_with(warehouse: Path, option: str) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(warehouse)
     columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
-    schema = Schema.from_pyarrow_schema(columns, primary_keys=["k"], options={"bucket": "1", option: "1"})
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    return create_table(catalog, "t", columns, primary_keys=["k"], options={"bucket": "1", option: "1"})
 
 
 def test_an_option_of_another_system_that_looks_like_the_time_zone_is_accepted(tmp_path: Path) -> None:

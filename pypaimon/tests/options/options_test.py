@@ -40,11 +40,9 @@ from pypaimon.streaming.options.stream_options import (
     refuse_unmergeable,
 )
 from pypaimon.streaming.options.table_kinds import BucketFunctionType, ChangelogProducer, MergeEngineKind
-from pypaimon.streaming.options.table_traits import (
-    TableTraits,
-    merge_engine_of,
-)
+from pypaimon.streaming.options.table_traits import TableTraits, merge_engine_of
 from pypaimon.streaming.spec.stream_spec import StreamSpec
+from support.tables.handles import read_with
 from support.tables.orders import catalog, create_orders, events
 from support.tables.streamed_table import Table
 
@@ -307,8 +305,7 @@ def test_when_changelogs_outlive_snapshots(changelog: dict[str, str], wanted: bo
 
 
 @pytest.mark.parametrize(
-    ("options", "highest"),
-    [({}, 5), ({"num-sorted-run.compaction-trigger": "3"}, 3), ({"num-levels": "3"}, 2)],
+    ("options", "highest"), [({}, 5), ({"num-sorted-run.compaction-trigger": "3"}, 3), ({"num-levels": "3"}, 2)]
 )
 def test_full_compactions_lead_to_the_highest_level(options: dict[str, str], highest: int) -> None:
     found = TableTraits.of(schema({"changelog-producer": "full-compaction", **options}, primary_key=True))
@@ -409,8 +406,7 @@ def test_only_the_partitions_of_the_option_are_read(tmp_path: Path, partitions: 
     assert found_days(table, partitions) == [f"2026-11-{day}" for day in days]
     builder = stream_read_builder(table.copy({"scan.partitions": partitions})).with_start("earliest")
     builder.with_filter(builder.new_predicate_builder().greater_than("value", 9)).with_end(latest=True)
-    with builder.open_sync() as opened:
-        rows = [row for batch in opened for row in batch.data.to_pylist()]
+    rows = read_with(builder)
     assert sorted({row["day"].day for row in rows}) == days
     assert all(row["value"] > 9 for row in rows)
 

@@ -62,9 +62,7 @@ def test_rows_and_their_order_are_those_of_a_replay(tmp_path: Path, number: int)
 
 @pytest.mark.parametrize(("after", "nets"), [(None, True), (2, True), (5, True), (6, False)])
 def test_net_changes_too_begin_from_this_many_snapshots_on(tmp_path: Path, after: int | None, nets: bool) -> None:
-    table = Table(tmp_path / "w", primary_key=True)
-    for number in range(1, 7):
-        table.commit([number])
+    table = Table(tmp_path / "w", primary_key=True).commit_each(range(1, 7))
     builder = table.builder().with_catch_up("net", after=after).with_start(snapshot_id=2)
     with builder.new_streaming_scan() as scan:
         plans = available(scan)

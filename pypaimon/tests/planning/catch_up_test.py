@@ -156,9 +156,7 @@ def test_what_is_not_proven_is_replayed(
 
 
 def test_with_data_evolution_every_snapshot_is_replayed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = Table(tmp_path / "w", row_tracking__enabled="true", data_evolution__enabled="true")
-    for key in range(20):
-        table.commit([key])
+    table = Table(tmp_path / "w", row_tracking__enabled="true", data_evolution__enabled="true").commit_each(range(20))
     with caplog.at_level(logging.INFO, logger="pypaimon.streaming.planning.catch_up"):
         plans = Drive.of(table, EARLIEST).run()
     assert [(plan.kind, plan.snapshot_id) for plan in plans] == [(PlanKind.DELTA, number) for number in range(1, 21)]
@@ -306,9 +304,7 @@ def test_a_collapsed_plan_reports_its_first_snapshot_and_leaves_out_what_is_held
 
 
 def test_a_net_plan_needs_the_state_before_it(tmp_path: Path) -> None:
-    history = Table(tmp_path / "w", primary_key=True, bucket="1")
-    for key in range(1, 9):
-        history.commit([key])
+    history = Table(tmp_path / "w", primary_key=True, bucket="1").commit_each(range(1, 9))
     history.expire(5)
     plans = Drive.of(history, EARLIEST, catch_up=CatchUp.NET).run()
     assert [(plan.kind, plan.snapshot_id) for plan in plans] == [(PlanKind.DELTA, 5), (PlanKind.NET, 8)]
@@ -316,9 +312,7 @@ def test_a_net_plan_needs_the_state_before_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "most"), [("9", 9), ("-1", 18)])
 def test_scan_max_snapshot_count_bounds_what_is_not_confirmed(tmp_path: Path, count: str, most: int) -> None:
-    history = Table(tmp_path / "w")
-    for key in range(1, 21):
-        history.commit([key])
+    history = Table(tmp_path / "w").commit_each(range(1, 21))
     builder = history.builder(**{"scan.max-snapshot.count": count}).with_start("earliest").with_prefetch(30)
     with builder.new_streaming_scan() as scan:
         plans = available(scan)
@@ -328,9 +322,7 @@ def test_scan_max_snapshot_count_bounds_what_is_not_confirmed(tmp_path: Path, co
 
 @pytest.mark.parametrize("policy", [OnOverwrite.SKIP, OnOverwrite.FAIL])
 def test_what_becomes_of_an_overwrite_is_the_same_far_behind(tmp_path: Path, policy: OnOverwrite) -> None:
-    history = Table(tmp_path / "w", primary_key=True, bucket="1")
-    for key in range(4):
-        history.commit([key])
+    history = Table(tmp_path / "w", primary_key=True, bucket="1").commit_each(range(4))
     history.commit([10, 11], overwrite=True)
     for key in range(4):
         history.commit([20 + key])

@@ -129,7 +129,6 @@ def test_partitions_with_other_numbers_of_buckets_are_not_merged(tmp_path: Path)
 
 
 def _inside(builder: StreamReadBuilder) -> Position:
-    """A position inside the first plan."""
     with builder.copy().with_limits(max_splits=1).new_streaming_scan() as scan:
         plan = scan.plan()
     assert plan is not None

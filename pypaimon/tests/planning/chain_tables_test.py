@@ -95,15 +95,9 @@ def test_a_position_after_the_first_plan_is_one_of_the_delta_branch(chain: Chain
         (first,) = available(scan)
     chain.commit(DELTA, [("+I", "eu", 201, 1, 6)])
     position = first.position.to_json()
-    assert json_keys(position) == {"version", "table", "snapshot", "fingerprint", "phase"}
+    assert set(json.loads(position)) == {"version", "table", "snapshot", "fingerprint", "phase"}
     for builder in (chain.builder(), stream_read_builder(chain.branch(DELTA))):
-        assert read_all(builder.with_start(position=position)) == [
-            (PlanKind.DELTA, [("+I", "eu", 201, 1, "v6")]),
-        ]
-
-
-def json_keys(position: str) -> set[str]:
-    return set(json.loads(position))
+        assert read_all(builder.with_start(position=position)) == [(PlanKind.DELTA, [("+I", "eu", 201, 1, "v6")])]
 
 
 @pytest.mark.parametrize("options", [{}, MERGED], ids=["apart", "merged"])
@@ -174,7 +168,7 @@ def test_of_equally_new_additions_that_of_the_later_partition_counts(tmp_path: P
         )
     table.commit(SNAPSHOT, [("+I", "eu", 10, 1, 5)])
     assert read_all(table.builder(**MERGED)) == [
-        (PlanKind.FULL, [("+U", "eu", 12, -1, "v5"), ("+U", "eu", 12, 1, "v5")]),
+        (PlanKind.FULL, [("+U", "eu", 12, -1, "v5"), ("+U", "eu", 12, 1, "v5")])
     ]
 
 

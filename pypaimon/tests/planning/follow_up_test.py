@@ -92,18 +92,12 @@ class Broken(FollowUpScanner):
 
 @pytest.fixture
 def append(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "a")
-    for number in range(1, 21):
-        table.commit([number])
-    return table
+    return Table(tmp_path / "a").commit_each(range(1, 21))
 
 
 @pytest.fixture
 def changelog(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "c", primary_key=True, changelog_producer="input")
-    for number in range(1, 7):
-        table.commit([number])
-    return table
+    return Table(tmp_path / "c", primary_key=True, changelog_producer="input").commit_each(range(1, 7))
 
 
 def followed(table: Table, scanner: Any, **given: Any) -> list[Plan]:
@@ -164,8 +158,7 @@ def test_a_snapshot_without_changelog_makes_no_plan_of_it(append: Table) -> None
 
 
 def test_limits_and_positions_inside_a_snapshot_stay(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     table.commit_files(range(10, 14))
     table.commit_files(range(20, 24))
     builder = table.builder().with_follow_up_scanner(Even()).with_limits(max_splits=1)

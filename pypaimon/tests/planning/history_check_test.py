@@ -31,10 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=KINDS)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w", **KINDS[request.param])
-    for key in range(1, 4):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w", **KINDS[request.param]).commit_each(range(1, 4))
 
 
 def following(table: Table, catch_up: str = "replay", prefetch: int = 0) -> StreamReadBuilder:
@@ -58,8 +55,7 @@ def test_a_rollback_with_equal_counts_that_new_commits_overtook_is_found_before_
         if kept:
             table.rollback(kept)
         else:
-            table.drop()
-            table.create()
+            table.recreate()
             table._writer = table.handle()
         for key in range(kept + 1, 5 + more):
             table.commit([100 + key])
@@ -74,8 +70,7 @@ def test_an_empty_table_that_was_recreated_while_a_stream_waited(tmp_path: Path,
     table = Table(tmp_path / "w")
     with table.builder().with_start(start).with_prefetch(0).new_streaming_scan() as scan:
         assert scan.plan() is None
-        table.drop()
-        table.create()
+        table.recreate()
         table._writer = table.handle()
         table.commit([1])
         with pytest.raises(TableChangedError, match="re-created"):
@@ -103,13 +98,7 @@ def recounted(table: Table, snapshot_id: int, total: int) -> None:
 
 
 class TwoHistories:
-    """A table that is rolled back to a snapshot, and then holds other commits, at one moment.
-
-    Attributes:
-        table: As it is now.
-        old: Its keys before, one to a snapshot.
-        new: And after that moment.
-    """
+    """A table that is rolled back to a snapshot, and then holds other commits, at one moment."""
 
     def __init__(self, table: Table, scratch: Path, length: int, kept: int) -> None:
         self.table = table
@@ -222,8 +211,7 @@ def test_a_snapshot_that_took_the_place_of_one_that_limits_had_cut_is_found(tmp_
     manifests = table.path / "manifest" / table.snapshot(2)["deltaManifestList"]
     table.rollback(1)
     manifests.unlink(missing_ok=True)
-    for key in (5, 6):
-        table.commit([key])
+    table.commit_each((5, 6))
     other = Drive.of(table, EARLIEST, limits=limits)
     other.state = drive.state
     with pytest.raises(TableChangedError, match="rolled back"):

@@ -26,8 +26,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     """Snapshots of one key each, 1 to 8: of 3 and 4 changelogs are left, of 1 and 2 nothing is."""
     table = Table(tmp_path / "w", **KINDS[request.param], **LONG_LIVED)
     (table.path / "changelog").mkdir()
-    for key in range(1, 9):
-        table.commit([key])
+    table.commit_each(range(1, 9))
     for number in range(1, 5):
         table.snapshot_path(number).rename(changelog(table, number))
     for number in (1, 2):

@@ -32,7 +32,7 @@ from pypaimon.streaming.paimon.internals import (
 )
 from pypaimon.streaming.planning.selection import name_hashes
 from pypaimon.streaming.planning.splits import SplitFactory
-from support.tables.manifest_files import avro, entry_record
+from support.tables.manifest_entries import avro, entry_record
 
 pytestmark = pytest.mark.slow
 

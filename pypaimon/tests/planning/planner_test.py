@@ -86,8 +86,7 @@ class TestStart:
         assert drive.keys() == []
 
     def test_the_snapshot_before_is_known_from_the_start(self, table: Table) -> None:
-        for key in range(5):
-            table.commit([key])
+        table.commit_each(range(5))
         drive = Drive.of(table, LATEST)
         assert drive.run() == []
         assert drive.position is not None and drive.position.fingerprint is not None
@@ -109,8 +108,7 @@ class TestStart:
 
     def test_a_position_beyond_the_table_is_not_an_end(self, table: Table) -> None:
         """A stream that ends at the latest snapshot has not come to its end where the table was rolled back."""
-        for key in range(3):
-            table.commit([key])
+        table.commit_each(range(3))
         position = Position(Drive.of(table).directory.identity, 4)
         drive = Drive.of(table, position, end=End(latest=True))
         assert (drive.keys(), drive.state.ended) == ([], True)
@@ -121,8 +119,7 @@ class TestStart:
     def test_a_position_of_a_recreated_table_is_not_an_end(self, table: Table) -> None:
         table.commit([1])
         position = Position(Drive.of(table).directory.identity, 2)
-        table.drop()
-        table.create()
+        table.recreate()
         with pytest.raises(TableChangedError, match="another table"):
             Drive.of(table, position, end=End(latest=True)).run()
 
@@ -150,8 +147,7 @@ class TestStart:
 
     @pytest.mark.parametrize("start", [Start(StartMode.FROM_SNAPSHOT, snapshot_id=3), LATEST])
     def test_a_stream_can_begin_after_a_damaged_snapshot(self, table: Table, start: Start) -> None:
-        for key in range(3):
-            table.commit([key])
+        table.commit_each(range(3))
         table.snapshot_path(2).write_text('{"id": 2,')
         drive = Drive.of(table, start)
         drive.run()
@@ -161,11 +157,9 @@ class TestStart:
     def test_a_tag_whose_next_snapshot_is_gone_is_an_error_at_the_first_poll_after_its_state(
         self, table: Table
     ) -> None:
-        for key in range(2):
-            table.commit([key])
+        table.commit_each(range(2))
         table.handle().create_tag("t", 1)
-        for key in range(2, 5):
-            table.commit([key])
+        table.commit_each(range(2, 5))
         for number in range(1, 4):
             table.snapshot_path(number).unlink()
         (table.path / "snapshot" / "EARLIEST").write_text("4")
@@ -190,8 +184,7 @@ class TestFilesByCreationTime:
     def test_far_behind(self, table: Table, start: Start, mode: CatchUp) -> None:
         drive = Drive.of(table, start, catch_up=mode)
         assert drive.keys() == []
-        for key in range(20):
-            table.commit([key])
+        table.commit_each(range(20))
         assert drive.keys() == []
 
     @pytest.mark.parametrize("saved", [int, Position])
@@ -209,8 +202,7 @@ class TestFilesByCreationTime:
     @pytest.mark.parametrize("restarted", [False, True])
     def test_changes_since_a_creation_timestamp_are_whole(self, table: Table, restarted: bool) -> None:
         """Their files were made before they were committed."""
-        for key in range(3):
-            table.commit([key])
+        table.commit_each(range(3))
         since = committed_at(table, 2) + DAY
         for number in (2, 3):
             amended(table, number, timeMillis=since)
@@ -235,8 +227,7 @@ class TestFilesByCreationTime:
     @pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "America/New_York"])
     def test_manifests_hold_the_local_time(self, tmp_path: Path, local_zone: Callable[[str], None], zone: str) -> None:
         local_zone(zone)
-        table = Table(tmp_path / "w")
-        table.commit([1])
+        table = Table(tmp_path / "w").commit_each([1])
         for offset, wanted in ((-60_000, [1]), (60_000, [])):
             start = Start(StartMode.FROM_FILE_CREATION_TIME, millis=committed_at(table, 1) + offset)
             assert Drive.of(table, start).keys() == wanted
@@ -255,8 +246,7 @@ class TestEnd:
         assert drive.state.ended
 
     def test_a_first_plan_beyond_a_chosen_end_is_refused(self, table: Table) -> None:
-        for key in range(3):
-            table.commit([key])
+        table.commit_each(range(3))
         with pytest.raises(StreamConfigError, match="beyond the end at snapshot 2"):
             Drive.of(table, end=End(snapshot_id=2)).run()
         assert Drive.of(table, EARLIEST, end=End(snapshot_id=2)).keys() == [0, 1]
@@ -269,8 +259,7 @@ class TestEnd:
         assert drive.step().state.ended
 
     def test_the_first_later_commit_ends_it_whatever_follows(self, table: Table) -> None:
-        for key in range(4):
-            table.commit([key])
+        table.commit_each(range(4))
         first = committed_at(table, 1)
         for snapshot_id, offset in ((2, 1), (3, 50), (4, 2)):
             amended(table, snapshot_id, timeMillis=first + offset)
@@ -286,8 +275,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("bound", ["watermark", "millis"])
     def test_a_restart_after_the_last_plan_hands_out_no_more(self, table: Table, bound: str) -> None:
-        table.commit([1])
-        table.commit([2])
+        table.commit_each((1, 2))
         amended(table, 1, watermark=100)
         time = committed_at(table, 1)
         settings = {"end_watermark": 50} if bound == "watermark" else {"end": End(millis=time - 1)}
@@ -302,8 +290,7 @@ class TestEnd:
             assert again.state.ended
 
     def test_an_end_that_was_rolled_back_is_not_waited_for_silently(self, table: Table) -> None:
-        for key in range(6):
-            table.commit([key])
+        table.commit_each(range(6))
         drive = Drive.of(table, EARLIEST, end=End(latest=True), limits=Limits(max_splits=1))
         while drive.position is None or drive.position.snapshot != 4:
             drive.step()
@@ -328,8 +315,7 @@ class TestFollow:
 
     @pytest.mark.parametrize("kind", ["APPEND", "COMPACT", "OVERWRITE", "ANALYZE"])
     def test_a_changelog_is_read_of_whatever_kind_its_snapshot_is(self, tmp_path: Path, kind: str) -> None:
-        table = Table(tmp_path / "w", primary_key=True, changelog_producer="input")
-        table.commit([1])
+        table = Table(tmp_path / "w", primary_key=True, changelog_producer="input").commit_each([1])
         drive = Drive.of(table)
         assert drive.keys() == [1]
         table.commit([2])
@@ -382,15 +368,13 @@ class TestFollow:
         assert drive.keys() == [2]
 
     def test_a_snapshot_that_was_replaced_while_a_limit_had_cut_it(self, tmp_path: Path) -> None:
-        table = Table(tmp_path / "w", primary_key=True, bucket="4")
-        table.commit([0])
+        table = Table(tmp_path / "w", primary_key=True, bucket="4").commit_each([0])
         table.commit(range(20))
         drive = Drive.of(table, Start(StartMode.FROM_SNAPSHOT, snapshot_id=2), limits=Limits(max_splits=1))
         while drive.step().plan is None:
             pass
         table.rollback(1)
-        table.commit([3])
-        table.commit([4])
+        table.commit_each((3, 4))
         for ahead in (drive.state.ahead, ()):
             drive.state = replace(drive.state, ahead=ahead)
             with pytest.raises(TableChangedError, match="rolled back: snapshot 2"):
@@ -409,8 +393,7 @@ class TestFollow:
             if call.name == manifests and table.latest() == 2:
                 (table.path / "manifest" / manifests).unlink()
                 table.rollback(1)
-                for key in anew:
-                    table.commit([key])
+                table.commit_each(anew)
             return call.answer()
 
         file_io.wherever(rolled_back)
@@ -422,8 +405,7 @@ class TestFollow:
         ("policy", "wanted"), [("earliest", [2, 3]), ("latest", []), ("full", [0, 1, 2, 3])], ids=str
     )
     def test_an_expired_position_continues_as_chosen(self, table: Table, policy: str, wanted: list[int]) -> None:
-        for key in range(4):
-            table.commit([key])
+        table.commit_each(range(4))
         table.expire(3)
         drive = Drive.of(table, Position(Drive.of(table).directory.identity, 1), on_expired=OnExpired(policy))
         assert drive.keys() == wanted
@@ -435,8 +417,7 @@ class TestFollow:
         drive = Drive.of(table, on_expired=OnExpired.EARLIEST)
         drive.step()
         assert isinstance(drive.state, ReadingFull) and drive.state.snapshot.id == 1
-        for key in (1, 2, 3):
-            table.commit([key])
+        table.commit_each((1, 2, 3))
         table.expire(3)
         while not isinstance(drive.state, ReadingFull) or drive.state.snapshot.id != 3:
             drive.step()
@@ -445,8 +426,7 @@ class TestFollow:
         assert drive.keys() == [3]
 
     def test_an_expired_position_is_an_error_by_default(self, table: Table) -> None:
-        for key in range(4):
-            table.commit([key])
+        table.commit_each(range(4))
         table.expire(3)
         drive = Drive.of(table, Position(Drive.of(table).directory.identity, 2))
         with pytest.raises(PositionExpiredError) as caught:
@@ -454,23 +434,20 @@ class TestFollow:
         assert (caught.value.wanted, caught.value.earliest, caught.value.latest) == (2, 3, 4)
 
     def test_a_few_snapshots_behind_cost_no_more_than_their_replay(self, tmp_path: Path) -> None:
-        table = Table(tmp_path / "w")
-        table.commit([0])
+        table = Table(tmp_path / "w").commit_each([0])
         names = []
         for mode in (CatchUp.AUTO, CatchUp.REPLAY):
             file_io = FaultFileIO()
             drive = Drive(table.handle(file_io), LATEST, catch_up=mode)
             drive.run()
-            for key in range(7):
-                table.commit([key])
+            table.commit_each(range(7))
             file_io.forget()
             assert len(drive.run()) == 7
             names.append(Counter(name.split("-")[0] for name in file_io.names()))
         assert names[0] == names[1]
 
     def test_an_idle_poll_of_a_net_catch_up_is_one_request(self, tmp_path: Path) -> None:
-        table = Table(tmp_path / "w", primary_key=True)
-        table.commit([0])
+        table = Table(tmp_path / "w", primary_key=True).commit_each([0])
         file_io = FaultFileIO()
         drive = Drive(table.handle(file_io), LATEST, catch_up=CatchUp.NET)
         drive.run()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,13 @@ import pytest
 from pypaimon.common.predicate import Predicate
 
 from pypaimon.streaming.formats import binary_row
-from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata.manifest_cache import ManifestCache
-from pypaimon.streaming.metadata.manifests import ManifestReader
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import ReadUnit
-from pypaimon.streaming.options.stream_options import Limits, options_of_table
+from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
-from support.models.table import Record
-from support.stores.fault_file_io import SCHEME, FaultFileIO
+from support.stores.fault_file_io import FaultFileIO
 from support.tables.crafted_table import CraftedTable
-from support.tables.planner_drive import Drive
+from support.tables.planner_drive import CraftedPlans, Drive
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
@@ -33,37 +27,17 @@ SCANS = ("full", "delta", "changelog", "overwrite")
 Next = Callable[[ReadUnit | None], PlannedSplits]
 
 
-class Costly:
-    """A keyed table of many buckets, whose every snapshot has several manifests, and plans that keep no manifest.
-
-    Args:
-        warehouse: Where it lies.
-        partitions: How many it has.
-    """
+class Costly(CraftedPlans):
+    """A keyed table of many buckets, whose every snapshot has several manifests, and plans that keep no manifest."""
 
     def __init__(self, warehouse: Path, partitions: int = 4) -> None:
-        self.table = CraftedTable(warehouse, keyed=True, partitioned=True, buckets=2, options={"bucket": "2"})
-        self._sequence = 0
+        super().__init__(CraftedTable(warehouse, keyed=True, partitioned=True, buckets=2, options={"bucket": "2"}))
         places = [(f"p{number:03}", bucket) for number in range(partitions) for bucket in range(2)]
-        first = [self._file(place) for place in places]
+        first = [self.file(place) for place in places]
         self.table.commit("APPEND", first)
-        self.table.commit("APPEND", [self._file(place) for place in places])
-        again = [self._file(place) for place in places]
-        self.table.commit("OVERWRITE", again, first, changelog=[self._file(place) for place in places])
-
-    def _file(self, place: tuple[str, int]) -> Any:
-        self._sequence += 1
-        ids = {column.name: column.id for column in self.table.columns.columns}
-        values = {ids["k"]: self._sequence, ids["p"]: place[0], ids["v"]: "v", ids["n"]: 1}
-        return self.table.file(place, [Record("+I", (place[0], self._sequence), self._sequence, values)])
-
-    def plans(self, file_io: FaultFileIO, **options: Any) -> SnapshotPlans:
-        handle = self.table.handle()
-        handle.file_io, handle.table_path = file_io, SCHEME + str(handle.table_path)
-        store = Store(file_io)
-        directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache=ManifestCache(0)))
-        schema = handle.table_schema
-        return SnapshotPlans(directory, schema, replace(options_of_table(schema), **options))
+        self.table.commit("APPEND", [self.file(place) for place in places])
+        again = [self.file(place) for place in places]
+        self.table.commit("OVERWRITE", again, first, changelog=[self.file(place) for place in places])
 
     @staticmethod
     def scan(plans: SnapshotPlans, name: str) -> Next:

@@ -27,7 +27,7 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
 from support.stores.fault_file_io import FaultFileIO
 from support.tables.planner_drive import Drive
-from support.tables.streamed_table import Table, available, keys
+from support.tables.streamed_table import Table, all_keys, available
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +37,7 @@ EVOLUTION = {"data_evolution__enabled": "true", "row_tracking__enabled": "true"}
 
 def six(warehouse: Path, **options: str) -> Table:
     """An append table of six snapshots."""
-    table = Table(warehouse, **options)
-    for number in range(6):
-        table.commit([number])
-    return table
+    return Table(warehouse, **options).commit_each(range(6))
 
 
 def time_of(table: Table, snapshot_id: int) -> datetime:
@@ -65,22 +62,16 @@ def behind(builder: StreamReadBuilder, plans: int) -> Position:
     return position
 
 
-def read(builder: StreamReadBuilder) -> list[int]:
-    """The keys of a range."""
-    with builder.new_streaming_scan() as scan:
-        return keys(builder.new_read(), available(scan))
-
-
 class TestLessIsThere:
     def test_times_whose_snapshots_have_all_expired(self, tmp_path: Path) -> None:
         table = six(tmp_path)
         ends = time_of(table, 2), time_of(table, 5)
         inside, at_the_end = (behind(table.builder().with_range(*ends), plans) for plans in (1, 3))
         table.expire(6)
-        assert read(table.builder().with_range(*ends)) == []
-        assert read(table.builder().with_range(*ends).with_start(position=at_the_end)) == []
+        assert all_keys(table.builder().with_range(*ends)) == []
+        assert all_keys(table.builder().with_range(*ends).with_start(position=at_the_end)) == []
         with pytest.raises(PositionExpiredError, match="Snapshot 4 has expired"):
-            read(table.builder().with_range(*ends).with_start(position=inside))
+            all_keys(table.builder().with_range(*ends).with_start(position=inside))
 
     def test_a_difference_of_times_whose_snapshots_have_all_expired(self, tmp_path: Path) -> None:
         table = six(tmp_path)
@@ -88,7 +79,7 @@ class TestLessIsThere:
         inside = behind(table.builder().with_range(*ends, "diff"), 1)
         table.expire(6)
         with pytest.raises(PositionExpiredError, match="Snapshot 5 has expired"):
-            read(table.builder().with_range(*ends, "diff").with_start(position=inside))
+            all_keys(table.builder().with_range(*ends, "diff").with_start(position=inside))
 
     def test_an_automatic_tag_that_is_gone(self, tmp_path: Path) -> None:
         table = six(tmp_path)
@@ -97,13 +88,13 @@ class TestLessIsThere:
         inside = behind(table.builder().with_range(None, "2026-02-03"), 1)
         table.handle().delete_tag("2026-02-03")
         with pytest.raises(StreamConfigError, match="does not belong to this range, which is empty"):
-            read(table.builder().with_range(None, "2026-02-03").with_start(position=inside))
+            all_keys(table.builder().with_range(None, "2026-02-03").with_start(position=inside))
 
     def test_a_position_of_another_table_where_nothing_is(self, tmp_path: Path) -> None:
         tables = [six(tmp_path / str(number)) for number in range(2)]
         inside = behind(tables[0].builder().with_range(2, 5), 1)
         with pytest.raises(TableChangedError, match="another table"):
-            read(tables[1].builder().with_range(EPOCH, EPOCH + timedelta(1)).with_start(position=inside))
+            all_keys(tables[1].builder().with_range(EPOCH, EPOCH + timedelta(1)).with_start(position=inside))
 
     def test_times_of_which_a_rollback_took_the_last_snapshots(self, tmp_path: Path) -> None:
         table = six(tmp_path)
@@ -111,7 +102,7 @@ class TestLessIsThere:
         inside = behind(table.builder().with_range(*ends), 3)
         table.rollback(3)
         with pytest.raises(PositionBeyondLatestError, match="Snapshot 6 is beyond the latest"):
-            read(table.builder().with_range(*ends).with_start(position=inside))
+            all_keys(table.builder().with_range(*ends).with_start(position=inside))
 
     @pytest.mark.parametrize("mode", ["delta", "diff"])
     def test_a_position_after_the_end(self, tmp_path: Path, mode: Any) -> None:
@@ -156,9 +147,9 @@ class TestFilesAreMissing:
         if expired:
             expire_snapshots(tagged, 6)
         with pytest.raises(CorruptTableError, match=f"{lost}.*is missing, though snapshot [24] needs it"):
-            read(tagged.builder().with_range("two", "four"))
+            all_keys(tagged.builder().with_range("two", "four"))
         with pytest.raises(CorruptTableError, match=f"{lost}.*is missing, though snapshot 4 needs it"):
-            read(tagged.builder().with_start(tag="four", full=True).with_end(snapshot_id=4))
+            all_keys(tagged.builder().with_start(tag="four", full=True).with_end(snapshot_id=4))
 
     @pytest.mark.parametrize(("gone", "number"), [("two", 2), ("four", 4)])
     def test_of_a_tag_that_is_gone_they_have_expired(self, tagged: Table, gone: str, number: int) -> None:
@@ -174,9 +165,7 @@ class TestFilesAreMissing:
 
     @pytest.mark.parametrize("manifest", [True, False])
     def test_a_changelog_expires_though_a_tag_keeps_its_snapshot(self, tmp_path: Path, manifest: bool) -> None:
-        table = Table(tmp_path, primary_key=True, bucket="1", changelog_producer="input")
-        for key in range(4):
-            table.commit([key])
+        table = Table(tmp_path, primary_key=True, bucket="1", changelog_producer="input").commit_each(range(4))
         table.handle().create_tag("three", 3)
         drive = Drive.of(table, Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY)
         plans: list[Plan] = []
@@ -201,19 +190,19 @@ class TestRangesFromTheBeginning:
     def test_a_position_in_another_one_is_refused_as_such(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
         with pytest.raises(StreamConfigError, match="Give the range that the position was made with"):
-            read(table.builder().with_range(0, 5).with_start(position=self.position(table)))
+            all_keys(table.builder().with_range(0, 5).with_start(position=self.position(table)))
 
     def test_what_has_expired_is_named(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
         position = self.position(table)
         table.expire(3)
         with pytest.raises(PositionExpiredError, match="Snapshot 1 has expired"):
-            read(table.builder().with_range(2, 5).with_start(position=position))
+            all_keys(table.builder().with_range(2, 5).with_start(position=position))
 
     def test_a_position_without_a_range_says_which_it_needs(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
         with pytest.raises(StreamConfigError, match=r"after snapshot 0, up to snapshot 4\. Give .* ids, tags or times"):
-            read(table.builder().with_start(position=self.position(table)).with_end(latest=True))
+            all_keys(table.builder().with_start(position=self.position(table)).with_end(latest=True))
 
 
 def test_a_position_between_tags_in_another_range_is_refused_as_such(tmp_path: Path) -> None:
@@ -223,7 +212,7 @@ def test_a_position_between_tags_in_another_range_is_refused_as_such(tmp_path: P
     inside = behind(table.builder().with_range("two", "four"), 1)
     expire_snapshots(table, 6)
     with pytest.raises(StreamConfigError, match="Give the range that the position was made with"):
-        read(table.builder().with_range("two", "six").with_start(position=inside))
+        all_keys(table.builder().with_range("two", "six").with_start(position=inside))
 
 
 class TestLag:
@@ -264,9 +253,9 @@ def test_a_difference_is_not_gone_on_with_by_other_kinds(tmp_path: Path, kinds: 
     table.commit_files(range(10, 13))
     inside = behind(table.builder().with_range(1, 2, "diff").with_include_row_kind(kinds), 1)
     goes_on = table.builder().with_range(1, 2, "diff").with_start(position=inside)
-    assert len(read(goes_on.copy().with_include_row_kind(kinds))) == 2
+    assert len(all_keys(goes_on.copy().with_include_row_kind(kinds))) == 2
     with pytest.raises(TableChangedError, match="Resume with the settings of the position"):
-        read(goes_on.with_include_row_kind(not kinds))
+        all_keys(goes_on.with_include_row_kind(not kinds))
 
 
 class TestDataEvolution:
@@ -275,17 +264,17 @@ class TestDataEvolution:
         table.commit([9], overwrite=True)
         table.commit([10])
         found = {
-            policy: read(table.builder().with_range(4, 8).with_on_overwrite(policy)) for policy in ("skip", "read")
+            policy: all_keys(table.builder().with_range(4, 8).with_on_overwrite(policy)) for policy in ("skip", "read")
         }
         assert found == {"skip": [4, 5, 10], "read": [4, 5, 9, 10]}
         with pytest.raises(TableChangedError, match="overwrites data"):
-            read(table.builder().with_range(4, 8).with_on_overwrite("fail"))
-        assert read(table.builder().with_range(0, 6).with_on_overwrite("fail")) == [0, 1, 2, 3, 4, 5]
+            all_keys(table.builder().with_range(4, 8).with_on_overwrite("fail"))
+        assert all_keys(table.builder().with_range(0, 6).with_on_overwrite("fail")) == [0, 1, 2, 3, 4, 5]
 
     def test_ranges_without_rows_are_empty(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
         table.commit([9], overwrite=True)
-        assert read(table.builder().with_range(6, 7)) == []
+        assert all_keys(table.builder().with_range(6, 7)) == []
 
     def test_a_range_that_limits_cut_is_planned_once(self, tmp_path: Path) -> None:
         table, file_io = six(tmp_path, **EVOLUTION), FaultFileIO()
@@ -303,7 +292,6 @@ class TestDataEvolution:
         drive = Drive.of(table, Start(StartMode.BETWEEN), between=between)
         assert drive.step().plan is None
         table.rollback(3)
-        for key in (13, 14, 15):
-            table.commit([key])
+        table.commit_each((13, 14, 15))
         with pytest.raises(TableChangedError, match="rolled back"):
             drive.step()

@@ -24,7 +24,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.stream_types import PlanKind
 from pypaimon.streaming.targets import apply_to_dict
-from support.tables.streamed_table import Table, available, keys, rows
+from support.tables.streamed_table import Table, all_keys, available, keys, rows
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,7 @@ EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Six snapshots of an append table, of which the first two have expired."""
-    table = Table(tmp_path / "warehouse")
-    for number in range(6):
-        table.commit([number])
+    table = Table(tmp_path / "warehouse").commit_each(range(6))
     for name, number in (("four", 4), ("six", 6)):
         table.handle().create_tag(name, number)
     table.expire(3)
@@ -59,14 +57,11 @@ def time_of(table: Table, snapshot_id: int) -> datetime:
 
 
 def found(table: Table, *ends: Any, **more: Any) -> list[int]:
-    """The keys of a range, sorted."""
     builder = table.builder().with_range(*ends, **more)
-    with builder.new_streaming_scan() as scan:
-        return sorted(keys(builder.new_read(), available(scan)))
+    return sorted(all_keys(builder))
 
 
 def changes(builder: StreamReadBuilder) -> list[Any]:
-    """The rows of a range with their kinds, sorted."""
     with builder.new_streaming_scan() as scan:
         return sorted(row for plan in available(scan) for row in rows(builder.new_read(), plan))
 
@@ -101,8 +96,7 @@ class TestEnds:
     def test_a_difference_of_times_begins_with_nothing_only_where_nothing_has_expired(self, keyed: Table) -> None:
         def values(end: int) -> list[int]:
             builder = keyed.builder().with_range(EPOCH, time_of(keyed, end), "diff").with_include_row_kind(False)
-            with builder.new_streaming_scan() as scan:
-                return sorted(keys(builder.new_read(), available(scan)))
+            return sorted(all_keys(builder))
 
         assert values(3) == [1, 3, 4, 5, 6, 7, 8]
         keyed.expire(2)
@@ -172,8 +166,7 @@ class TestSettings:
     def test_options_for_streams_that_follow_the_table_do_not_count(self, table: Table) -> None:
         options = {"consumer-id": "c", "scan.mode": "latest", "streaming.read.snapshot.delay": "1 d"}
         builder = table.builder(**options, **{"scan.bounded.watermark": "0"}).with_range(3, 5)
-        with builder.new_streaming_scan() as scan:
-            assert keys(builder.new_read(), available(scan)) == [3, 4]
+        assert all_keys(builder) == [3, 4]
         assert not (table.path / "consumer").exists()
 
     def test_the_options_of_a_range_are_refused_as_in_java(self, table: Table) -> None:
@@ -253,8 +246,7 @@ class TestRows:
         assert found(table, 0, 3, "delta") == [0]
 
     def test_a_table_without_changelog_has_none(self, table: Table) -> None:
-        for key in range(20):
-            table.commit([key])
+        table.commit_each(range(20))
         assert found(table, 3, 20, "changelog") == []
 
     def test_a_range_that_was_rescaled_cannot_be_compared(self, keyed: Table) -> None:
@@ -266,8 +258,7 @@ class TestRows:
 
     def test_a_table_that_was_rescaled_cannot_be_compared_though_no_key_has_moved(self, tmp_path: Path) -> None:
         """As in Java, of append tables too."""
-        table = Table(tmp_path / "warehouse", bucket="2", bucket_key="k")
-        table.commit([1])
+        table = Table(tmp_path / "warehouse", bucket="2", bucket_key="k").commit_each([1])
         table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "4")], False)
         table.commit([2], overwrite=True, table=table.handle())
         with pytest.raises(UnsupportedTableError, match="number of buckets of the table"):
@@ -361,5 +352,4 @@ class TestGoingOn:
 
 
 def found_at(table: Table, position: Position, *ends: Any) -> list[int]:
-    """The keys of the rest of a range, sorted."""
     return sorted(key for _, key, _ in changes(table.builder().with_range(*ends).with_start(position=position)))

@@ -26,8 +26,6 @@ Row = tuple[int, int]
 
 
 class Shard:
-    """A running reader, and what it handed out."""
-
     def __init__(self, table: Table, index: int, count: int) -> None:
         builder = table.builder().with_start("earliest").with_consumer_id("etl").with_shard(index, count)
         self._read = builder.new_read()
@@ -36,7 +34,6 @@ class Shard:
         self.conflict = False
 
     def step(self) -> bool:
-        """One plan; whether there was one."""
         try:
             plan = self.scan.plan()
         except ConsumerConflictError:

@@ -11,7 +11,7 @@ from pypaimon.schema.data_types import AtomicType, PyarrowFieldParser
 from pypaimon.schema.schema_change import Move, SchemaChange
 
 from pypaimon.streaming import SchemaChangedError, stream_read_builder
-from support.tables.handles import create_table
+from support.tables.handles import create_table, read_with
 from support.tables.stream_files import write
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,6 @@ class Stream:
         return self
 
     def next_rows(self) -> list[dict[str, Any]]:
-        """Rows of the next plan that has any."""
         while (plan := self.scan.plan()) is not None:
             self.plans += 1
             self.plan = plan
@@ -219,5 +218,4 @@ def test_the_first_schema_is_the_latest_one_though_the_handle_travelled_back(war
     altered, row = CHANGES["add"]
     table = Stream(warehouse, "fail").change(altered).append(row).table.copy({"scan.snapshot-id": "1"})
     assert table.table_schema.id == 0
-    with stream_read_builder(table).with_end(latest=True).open_sync() as stream:
-        assert [each for batch in stream for each in batch.data.to_pylist()] == [FIRST | {"more": None}, row]
+    assert read_with(stream_read_builder(table).with_end(latest=True)) == [FIRST | {"more": None}, row]

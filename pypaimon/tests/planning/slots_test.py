@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
-from pypaimon.streaming import StreamReadBuilder, stream_read_builder, stream_write_builder
+from pypaimon.streaming import StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.spec.spec_builder import resolved, set_spec
+from support.tables.handles import catalog_with_database, read_with, write_by_stream
 
 pytestmark = pytest.mark.slow
 
@@ -46,14 +47,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def written(tmp_path: Path, kind: str) -> Any:
     partitions, keys, options, _, _ = KINDS[kind]
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, partitions or None, keys or None, options), False)
     for commit in range(3):
         rows = [{"k": key, "p": f"p{key % 4}", "v": commit} for key in range(commit * 7, commit * 7 + 12)]
-        with stream_write_builder(catalog.get_table("db.t")).open_sync() as writer:
-            writer.write(pa.Table.from_pylist(rows, COLUMNS))
-            writer.commit()
+        write_by_stream(catalog.get_table("db.t"), pa.Table.from_pylist(rows, COLUMNS))
     return catalog.get_table("db.t")
 
 
@@ -62,8 +60,7 @@ def of_slots(builder: StreamReadBuilder, slots: SlotSet) -> StreamReadBuilder:
 
 
 def records(builder: StreamReadBuilder) -> Counter[tuple[Any, ...]]:
-    with builder.with_end(latest=True).open_sync() as stream:
-        return Counter(tuple(row.values()) for batch in stream for row in batch.data.to_pylist())
+    return Counter(tuple(row.values()) for row in read_with(builder.with_end(latest=True)))
 
 
 @pytest.mark.parametrize("start", ["latest-full", "earliest"])

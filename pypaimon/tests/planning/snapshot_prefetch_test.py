@@ -25,10 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in range(12):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(range(12))
 
 
 def behind(table: Table, file_io: FaultFileIO) -> AsyncStreamingTableScan:
@@ -117,8 +114,7 @@ def test_no_window_is_prefetched_without_prefetched_plans(table: Table, narrow: 
 def test_a_prefetched_window_that_was_rolled_back_is_fetched_again(table: Table, narrow: None, kept: int) -> None:
     drive, plans = in_first_window(table)
     table.rollback(kept)
-    for key in range(100, 110):
-        table.commit([key])
+    table.commit_each(range(100, 110))
     plans += drive.run()
     assert drive.keys(plans) == [*range(1, kept), *range(100, 110)]
 
@@ -128,8 +124,7 @@ def test_a_rollback_of_read_snapshots_is_found_with_a_prefetched_window(table: T
     while plans[-1].snapshot_id < 5:
         plans += [step.plan for step in [drive.step()] if step.plan is not None]
     table.rollback(3)
-    for key in range(100, 110):
-        table.commit([key])
+    table.commit_each(range(100, 110))
     with pytest.raises(TableChangedError):
         drive.run()
 

@@ -34,7 +34,6 @@ pytestmark = pytest.mark.slow
 
 
 def partitioned(warehouse: Path, kind: pa.DataType | None = None, **options: str) -> Table:
-    """A table of (p, v), partitioned by p."""
     columns = pa.schema([("p", kind or pa.string()), ("v", pa.int64())])
     return Table(warehouse, columns=columns, partition_keys=["p"], **options)
 
@@ -87,9 +86,7 @@ def test_one_split_per_bucket_where_order_counts(tmp_path: Path) -> None:
 
 
 def test_unaware_buckets_are_packed_by_size(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    for key in range(6):
-        table.commit([key])
+    table = Table(tmp_path / "w").commit_each(range(6))
     for target, wanted in ((1, [1] * 6), (2 << 20, [2] * 3), (1 << 30, [6])):
         (plan,) = Drive.of(table, split_target_bytes=target, split_open_bytes=1 << 20).run()
         assert [len(split.files) for split in plan.splits()] == wanted
@@ -124,7 +121,7 @@ def test_file_names_hash_as_in_java() -> None:
         for index in range(count):
             entries = pa.table({"bucket": pa.array([0] * 4, pa.int32()), "file_name": names})
             kept = ShardFilter(append, (index, count)).mask(entries).tolist()
-            assert kept == [abs(_remainder(each, count)) == index for each in hashes]
+            assert kept == [abs(each - count * int(each / count)) == index for each in hashes]
 
 
 def _java_hash(name: str) -> int:
@@ -132,10 +129,6 @@ def _java_hash(name: str) -> int:
     for unit in name.encode("utf-16-be").hex(" ", 2).split():
         result = (31 * result + int(unit, 16)) & 0xFFFFFFFF
     return result - (1 << 32) if result >= 1 << 31 else result
-
-
-def _remainder(number: int, count: int) -> int:
-    return number - count * int(number / count)
 
 
 def _schema_of_append() -> TableSchema:
@@ -183,9 +176,7 @@ class TestNet:
             assert split.before_deletion_files and not split.data_deletion_files
 
     def test_states_without_a_file(self, tmp_path: Path) -> None:
-        table = Table(tmp_path / "w", primary_key=True, changelog_producer="lookup")
-        for key in range(3):
-            table.commit([key])
+        table = Table(tmp_path / "w", primary_key=True, changelog_producer="lookup").commit_each(range(3))
         drive = Drive.of(table, EARLIEST, catch_up=CatchUp.NET)
         assert drive.run() == []
         assert drive.position is not None and drive.position.snapshot == 4
@@ -210,8 +201,7 @@ def test_an_overwrite_is_one_split_per_bucket_with_both_sides(tmp_path: Path) ->
 
 
 def test_the_builder_hands_out_the_same_splits(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     plan = StreamReadBuilder(table.handle()).new_streaming_scan().plan()
     assert plan is not None
     (own,) = Drive.of(table).run()

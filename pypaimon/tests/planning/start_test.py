@@ -121,8 +121,7 @@ def test_by_file_creation_time(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("millis", "found"),
-    [(1000, (6, 5, 1000)), (1001, (2, None, None)), (5000, (5, None, None)), (5001, (6, 5, 5001))],
+    ("millis", "found"), [(1000, (6, 5, 1000)), (1001, (2, None, None)), (5000, (5, None, None)), (5001, (6, 5, 5001))]
 )
 def test_by_creation_timestamp(table: Table, millis: int, found: tuple[int, int | None, int | None]) -> None:
     assert begins(table, StartMode.FROM_CREATION_TIMESTAMP, millis=millis) == found

@@ -13,6 +13,7 @@ from pypaimon.streaming import DictTarget, StreamReadBuilder, compact, replicate
 from pypaimon.streaming.stream_types import PlanKind
 from support.stores.counting_file_io import CountingFileIO
 from support.tables.copied_table import at, batches, copying
+from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -108,6 +109,4 @@ def test_a_compaction_that_java_commits_with_an_overwrite_brings_one(tmp_path: P
 
 
 def written(table: Table, given: pa.Table) -> None:
-    with table.writer().open_sync() as writer:
-        writer.write(given)
-        writer.commit()
+    write_with(table.writer(), given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,14 @@ import pytest
 from pypaimon.common.predicate import Predicate
 
 from pypaimon.streaming import CorruptTableError
-from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata.manifest_cache import ManifestCache
-from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import ReadUnit
-from pypaimon.streaming.options.stream_options import Limits, options_of_table
+from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
-from support.models.table import Record
-from support.stores.fault_file_io import SCHEME, FaultFileIO
+from support.stores.fault_file_io import FaultFileIO
 from support.tables.blob_tables import blob_table, rows
 from support.tables.crafted_table import CraftedTable
+from support.tables.planner_drive import CraftedPlans
 
 pytestmark = pytest.mark.slow
 
@@ -37,42 +32,23 @@ READS: dict[str, dict[str, Any]] = {
 }
 
 
-class Window:
-    """A table whose snapshots share partitions and buckets; some add nothing, or take away what others added.
-
-    Args:
-        warehouse: Where it lies.
-        keyed: Whether it has a primary key.
-        bucket: Its option of this name.
-    """
+class Window(CraftedPlans):
+    """A table whose snapshots share partitions and buckets; some add nothing, or take away what others added."""
 
     def __init__(self, warehouse: Path, keyed: bool = True, bucket: str = "2") -> None:
         buckets = max(int(bucket), 0)
-        self.table = CraftedTable(warehouse, keyed=keyed, partitioned=True, buckets=buckets, options={"bucket": bucket})
-        self._sequence = 0
+        super().__init__(
+            CraftedTable(warehouse, keyed=keyed, partitioned=True, buckets=buckets, options={"bucket": bucket})
+        )
         places = [("p1", 0), ("p0", buckets // 2), ("p2", 0)]
-        self.table.commit("APPEND", [self._file(place) for place in places], changelog=[self._file(("p0", 0))])
-        gone = [self._file(places[0]), self._file(places[0])]
-        self.table.commit("APPEND", gone, changelog=[self._file(place) for place in (*places, *places)])
+        self.table.commit("APPEND", [self.file(place) for place in places], changelog=[self.file(("p0", 0))])
+        gone = [self.file(places[0]), self.file(places[0])]
+        self.table.commit("APPEND", gone, changelog=[self.file(place) for place in (*places, *places)])
         self.table.commit("APPEND")
         self.table.commit(
-            "COMPACT", [self._file(places[0]), self._file(places[0])], gone, changelog=[self._file(places[0])]
+            "COMPACT", [self.file(places[0]), self.file(places[0])], gone, changelog=[self.file(places[0])]
         )
-        self.table.commit("APPEND", [self._file(place) for place in (*places, *places)])
-
-    def _file(self, place: tuple[str, int]) -> Any:
-        self._sequence += 1
-        ids = {column.name: column.id for column in self.table.columns.columns}
-        values = {ids["k"]: self._sequence, ids["p"]: place[0], ids["v"]: "v", ids["n"]: 1}
-        return self.table.file(place, [Record("+I", (place[0], self._sequence), self._sequence, values)])
-
-    def plans(self, file_io: FaultFileIO, **options: Any) -> SnapshotPlans:
-        """Plans that keep no manifest."""
-        handle = self.table.handle()
-        handle.file_io, handle.table_path = file_io, SCHEME + str(handle.table_path)
-        store = Store(file_io, sleep=lambda seconds: None)
-        directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache=ManifestCache(0)))
-        return SnapshotPlans(directory, handle.table_schema, replace(options_of_table(handle.table_schema), **options))
+        self.table.commit("APPEND", [self.file(place) for place in (*places, *places)])
 
 
 def lists_of(plans: SnapshotPlans, scan: str) -> tuple[list[Snapshot], list[str]]:

@@ -14,13 +14,7 @@ from pypaimon.streaming import TableChangedError
 from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.planned_units import PlannedUnits
-from pypaimon.streaming.planning.units import (
-    Units,
-    each_file,
-    in_canonical_order,
-    whole_buckets,
-    whole_row_id_groups,
-)
+from pypaimon.streaming.planning.units import Units, each_file, in_canonical_order, whole_buckets, whole_row_id_groups
 
 pytestmark = pytest.mark.slow
 

@@ -144,8 +144,7 @@ def test_what_is_deleted_from_outside_is_reported(tmp_path: Path, told: Any) -> 
 
 
 def test_passed_over_snapshots_are_reported_and_the_first_overwrite_is_a_warning(tmp_path: Path, told: Any) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     for _ in range(2):
         table.commit([2], overwrite=True)
     builder = table.builder().with_start("earliest").with_end(latest=True).with_prefetch(0)

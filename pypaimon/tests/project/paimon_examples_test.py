@@ -15,12 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 from pypaimon.consumer.consumer import Consumer
 from pypaimon.consumer.consumer_manager import ConsumerManager as PaimonConsumerManager
 
 from pypaimon.streaming import AsyncStreamingTableScan, ConsumerManager, StreamReadBuilder
 from pypaimon.streaming.install import paimon_class
+from support.tables.handles import catalog_with_database
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +56,7 @@ class World:
     """A table `db.t` that both read, each in a directory of its own."""
 
     def __init__(self, path: Path, primary_key: bool = False, **options: str) -> None:
-        self.catalog = CatalogFactory.create({"warehouse": str(path)})
-        self.catalog.create_database("db", True)
+        self.catalog = catalog_with_database(path)
         dashed = {key.replace("_", "-"): value for key, value in options.items()}
         keys = ["id"] if primary_key else None
         schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=keys, options={"bucket": "6", **dashed})
@@ -64,7 +64,6 @@ class World:
 
     @property
     def table(self) -> Any:
-        """A fresh handle."""
         return self.catalog.get_table("db.t")
 
     def write(self, *ids: int) -> None:
@@ -86,7 +85,6 @@ def plans(scan: Any, count: int) -> Iterator[Any]:
 
 
 def rows(read: Any, found: list[Any]) -> list[Found]:
-    """The rows of each plan, by id."""
     return [sorted(read.to_arrow(plan.splits()).to_pylist(), key=lambda row: row["id"]) for plan in found]
 
 

@@ -15,20 +15,12 @@ from support import programs
 pytestmark = pytest.mark.slow
 
 _WORDS = {
-    "its place": (
-        "-c",
-        "import os, sys; print(sys.argv, sys.path, os.getcwd(), *sorted(os.environ))",
-        "a",
-        "-b",
-    ),
+    "its place": ("-c", "import os, sys; print(sys.argv, sys.path, os.getcwd(), *sorted(os.environ))", "a", "-b"),
     "its descriptors": ("-c", "import os; print(*sorted(os.listdir('/proc/self/fd')))"),
     "its streams": ("-u", "-c", "import sys; print(sys.stdin.read(), sys.stdin.encoding, sys.stdout.write_through)"),
     "its signals": ("-c", "import signal; print(*map(signal.getsignal, (2, 13, 15, 17)))"),
     "an exit": ("-c", "import atexit, sys; atexit.register(print, 'done'); sys.exit('bye')"),
-    "a thread": (
-        "-c",
-        "import threading; threading.Timer(0.1, print, ['done']).start()",
-    ),
+    "a thread": ("-c", "import threading; threading.Timer(0.1, print, ['done']).start()"),
     "an error": ("-c", "def fail():\n  raise ValueError(1)\nfail()"),
     "an interrupt": ("-c", "raise KeyboardInterrupt"),
     "a signal": ("-c", "import os; os.kill(os.getpid(), 15)"),

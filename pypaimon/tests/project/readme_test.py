@@ -15,6 +15,7 @@ from pypaimon import Schema
 
 from support.docs.readme_parts import PICTURE, picture, with_figures
 from support.repository import ROOT
+from support.tables.handles import write_by_pypaimon
 
 pytestmark = pytest.mark.slow
 
@@ -56,12 +57,7 @@ def test_its_quick_start_prints_the_state_of_a_table(warehouse: Any, tmp_path: P
     warehouse.create_table(
         "db.orders", Schema.from_pyarrow_schema(rows.schema, primary_keys=["id"], options={"bucket": "1"}), False
     )
-    builder = warehouse.get_table("db.orders").new_batch_write_builder()
-    write, commit = builder.new_write(), builder.new_commit()
-    write.write_arrow(rows)
-    commit.commit(write.prepare_commit())
-    write.close()
-    commit.close()
+    write_by_pypaimon(warehouse.get_table("db.orders"), rows)
 
     code, *_ = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
     code = code.replace("/path/to/warehouse", str(tmp_path / "warehouse"))

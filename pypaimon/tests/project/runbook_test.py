@@ -45,8 +45,7 @@ def beyond(table: Table) -> None:
 def recreated(table: Table) -> None:
     with table.builder().with_start("latest").new_streaming_scan() as scan:
         scan.plan()
-        table.drop()
-        table.create()
+        table.recreate()
         for _ in range(20):
             scan.plan()
 
@@ -55,8 +54,7 @@ def rolled_back(table: Table) -> None:
     with table.builder().with_start("earliest").with_prefetch(0).new_streaming_scan() as scan:
         available(scan)
         table.rollback(3)
-        table.commit([7])
-        table.commit([8])
+        table.commit_each((7, 8))
         scan.plan()
 
 
@@ -121,9 +119,7 @@ def words(text: str) -> re.Pattern[str]:
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda each: str(each.__name__))
 def test_the_words_of_each_error_are_those_that_come(trouble: Callable[[Table], None], tmp_path: Path) -> None:
-    table = Table(tmp_path)
-    for number in range(4):
-        table.commit([number])
+    table = Table(tmp_path).commit_each(range(4))
     with pytest.raises(PaimonStreamError) as raised:
         trouble(table)
     error = raised.value

@@ -57,7 +57,6 @@ _OURS = {**dict(public_names("pypaimon.streaming.stream_types")), **dict(public_
 
 
 def class_of_pypaimon(name: str) -> Any:
-    """pypaimon's class."""
     path, _, last = PAIMON[name].rpartition(".")
     if last[0].isupper():
         return getattr(import_module(path), last)

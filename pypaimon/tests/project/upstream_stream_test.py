@@ -180,9 +180,7 @@ def test_plans_are_the_same_with_and_without_prefetching(table: Table) -> None:
 
 
 def test_far_behind_it_catches_up_in_few_plans(tmp_path: Path) -> None:
-    table = Table(tmp_path)
-    for number in range(1, 31):
-        table.commit([number])
+    table = Table(tmp_path).commit_each(range(1, 31))
     scan = AsyncStreamingTableScan(table.handle(), prefetch_enabled=False)
     scan.next_snapshot_id = 5
     plans = available(scan)

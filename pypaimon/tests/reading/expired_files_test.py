@@ -48,10 +48,7 @@ class Expiring(FaultFileIO):
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in KEYS:
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(KEYS)
 
 
 @pytest.mark.parametrize("policy", ["full", "earliest"])
@@ -186,8 +183,7 @@ def test_an_overwrite_needs_the_files_of_the_snapshot_before_and_not_the_snapsho
     tmp_path: Path, tagged: int | None
 ) -> None:
     """As in Java, which looks at the snapshot before for deletion vectors alone."""
-    table = Table(tmp_path, primary_key=True, bucket="1")
-    table.commit([1])
+    table = Table(tmp_path, primary_key=True, bucket="1").commit_each([1])
     table.commit([("-D", 9, "nobody")])
     if tagged is not None:
         table.handle().create_tag("kept", tagged)
@@ -205,8 +201,7 @@ def test_an_overwrite_needs_the_files_of_the_snapshot_before_and_not_the_snapsho
 
 
 def test_what_no_tag_keeps_of_an_overwritten_state_is_an_error_of_its_reader(tmp_path: Path) -> None:
-    table = Table(tmp_path, primary_key=True, bucket="1")
-    table.commit([1])
+    table = Table(tmp_path, primary_key=True, bucket="1").commit_each([1])
     table.handle().create_tag("another", 1)
     table.commit([3])
     gone = set(table.data_files())
@@ -221,8 +216,7 @@ def test_what_no_tag_keeps_of_an_overwritten_state_is_an_error_of_its_reader(tmp
 
 @pytest.mark.parametrize("keep_from", [1, 3], ids=["its snapshot is there", "its snapshot has expired"])
 def test_a_schema_that_is_missing_is_damage_whatever_files_may_be_lost(tmp_path: Path, keep_from: int) -> None:
-    table = Table(tmp_path, **{"scan.ignore-lost-files": "true", "scan.ignore-corrupt-files": "true"})
-    table.commit([1])
+    table = Table(tmp_path, **{"scan.ignore-lost-files": "true", "scan.ignore-corrupt-files": "true"}).commit_each([1])
     table.catalog.alter_table(table.name, [SchemaChange.add_column("later", AtomicType("INT"))], False)
     table.commit([2], table=None)
     builder = table.builder().with_start("earliest").with_end(latest=True)

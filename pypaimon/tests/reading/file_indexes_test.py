@@ -122,7 +122,6 @@ def test_rows_are_those_of_a_read_without_indexes(
 
 
 def fetched(directory: Path, name: str, predicate: Predicate, suffix: str, start: str, **options: str) -> list[str]:
-    """The files with a suffix that a stream read."""
     table = handle(directory, name, **options)
     table.file_io, table.table_path = CountingFileIO(), SCHEME + str(table.table_path)
     rows(table, predicate, start)

@@ -57,7 +57,6 @@ class Gates(FaultFileIO):
             assert self._changed.wait_for(condition, 300)
 
     def files(self) -> list[str]:
-        """The data files that were asked for, in order."""
         return [name for name in self.names("read") if name.endswith(".parquet")]
 
     def _pass(self, call: Call) -> Any:
@@ -105,10 +104,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Table:
 @pytest.fixture(scope="module")
 def behind(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Many snapshots of one file each."""
-    table = Table(tmp_path_factory.mktemp("behind"))
-    for key in range(12):
-        table.commit([key])
-    return table
+    return Table(tmp_path_factory.mktemp("behind")).commit_each(range(12))
 
 
 def planned(table: Table, store: Gates, **settings: Any) -> tuple[Any, Any, list[str]]:

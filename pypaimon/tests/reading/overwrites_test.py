@@ -12,6 +12,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import DictTarget, Position, StreamReadBuilder, stream_read_builder, stream_write_builder
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
+from support.tables.handles import write_by_pypaimon, write_with
 
 pytestmark = pytest.mark.slow
 
@@ -19,12 +20,7 @@ KEYS = 40
 
 
 def overwritten(table: SmallTable, rows: list[dict[str, Any]]) -> None:
-    builder = table.table.new_batch_write_builder().overwrite()
-    write, commit = builder.new_write(), builder.new_commit()
-    write.write_arrow(pa.Table.from_pylist(rows, schema=COLUMNS))
-    commit.commit(write.prepare_commit())
-    write.close()
-    commit.close()
+    write_by_pypaimon(table.table, pa.Table.from_pylist(rows, schema=COLUMNS), overwrite=True)
 
 
 @pytest.fixture
@@ -100,9 +96,7 @@ def test_keys_of_dynamic_buckets_are_taken_away_before_they_are_brought(tmp_path
     table.commit(*({"id": number, "name": "first"} for number in range(KEYS)))
     table.alter(SchemaChange.set_option("bucket", buckets))
     rows = pa.Table.from_pylist([{"id": number, "name": "second"} for number in reversed(range(KEYS))], COLUMNS)
-    with stream_write_builder(table.table).with_overwrite().open_sync() as writer:
-        writer.write(rows)
-        writer.commit()
+    write_with(stream_write_builder(table.table).with_overwrite(), rows)
     # Whose stream is made later knows the buckets of then.
     table.alter(SchemaChange.set_option("bucket", "3"))
     with stream(table).open_sync() as batches:

@@ -42,7 +42,6 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> FetchLimits:
 
 
 def far(table: Any, store: FaultFileIO) -> Any:
-    """The table as in an object store."""
     table.file_io, table.table_path = store, SCHEME + str(table.table_path)
     return table
 

@@ -56,10 +56,7 @@ def read(table: Table, scan: Use, reader: Use) -> list[dict[str, object]]:
         (narrow, filtered),
         (plain, both),
         (both, both),
-        (
-            both,
-            lambda builder: builder.with_filter(builder.new_predicate_builder().greater_than("k", 2)),
-        ),
+        (both, lambda builder: builder.with_filter(builder.new_predicate_builder().greater_than("k", 2))),
         (narrow, lambda builder: filtered(builder).with_read_type([builder.table.fields[1]])),
     ],
 )

@@ -46,8 +46,7 @@ def test_ray_gets_the_rows_of_the_stream(tmp_path: Path) -> None:
 
 
 def test_pytorch_gets_the_columns_that_come_out(tmp_path: Path) -> None:
-    table = Table(tmp_path / "w", primary_key=True)
-    table.commit([1])
+    table = Table(tmp_path / "w", primary_key=True).commit_each([1])
     read = table.builder().with_projection({"value": "v", "key": "k"}).new_read()
     assert read._output_arrow_schema().names == ["value", "key"]
     assert read.schema.names == ["_row_kind", "value", "key"]

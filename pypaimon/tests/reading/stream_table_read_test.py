@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import pickle
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.reading.read import StreamRead
+from support.stores.fault_file_io import HangingFileIO, data_files_from
 from support.tables.handles import create_table
 from support.tables.stream_files import put, read_of, reader, records, split, write
 
@@ -343,53 +343,35 @@ def test_reading_in_asyncio(append: Any) -> None:
     assert shown(table) == [("+I", 1, "a")]
 
 
-class HeldFileIO:
-    """A table's FileIO whose data files open only when they are let go."""
-
-    def __init__(self, file_io: Any) -> None:
-        self._file_io = file_io
-        self.opening = threading.Event()
-        self.release = threading.Event()
-
-    def new_input_stream(self, path: str) -> Any:
-        if "/bucket-" in path:
-            self.opening.set()
-            self.release.wait()
-        return self._file_io.new_input_stream(path)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file_io, name)
-
-
-def test_a_cancelled_read_leaves_the_reader_usable(append: Any) -> None:
+def test_a_cancelled_read_leaves_the_reader_usable(append: Any, hanging: HangingFileIO) -> None:
     files = write(append, rows((1, "a")))
-    append.file_io = held = HeldFileIO(append.file_io)
+    append.file_io, hanging.hangs = hanging, data_files_from(1)
     read: StreamRead = reader(append)
 
     async def go() -> pa.Table:
         loop = asyncio.get_running_loop()
         task = asyncio.create_task(read.to_arrow_async([split(SplitMode.ROWS, files)]))
-        await loop.run_in_executor(None, held.opening.wait)
+        await loop.run_in_executor(None, hanging.hanging.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        held.release.set()
+        hanging.go_on.set()
         return await read.to_arrow_async([split(SplitMode.ROWS, files)])
 
     assert shown(asyncio.run(go())) == [("+I", 1, "a")]
 
 
-def test_a_hung_read_is_a_timeout(append: Any) -> None:
+def test_a_hung_read_is_a_timeout(append: Any, hanging: HangingFileIO) -> None:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
     from pypaimon.streaming.reading.read_layout import ReadSettings
 
     files = write(append, rows((1, "a")))
-    append.file_io = held = HeldFileIO(append.file_io)
+    append.file_io, hanging.hangs = hanging, data_files_from(1)
     directory = TableDirectory.of(append, io_timeout=2.0)
     read = read_of(directory, ReadSettings(append.table_schema))
     with pytest.raises(IOTimeoutError):
         asyncio.run(read.to_arrow_async([split(SplitMode.ROWS, files)]))
-    held.release.set()
+    hanging.go_on.set()
     assert read.to_arrow([split(SplitMode.ROWS, files)]).num_rows == 1
 
 

@@ -127,7 +127,6 @@ class Cancel:
     """Cancels once, at the n-th time that the calls wait for anything: as it begins, or as the wait is over.
 
     Attributes:
-        came: It has come.
         file_io: Reads a data file only for a wait, so that there are as many waits as files.
     """
 

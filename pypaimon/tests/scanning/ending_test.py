@@ -6,19 +6,16 @@ import asyncio
 import signal
 import textwrap
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StreamReadBuilder
 from support.crash.child_process import first_lines, run
 from support.samples import some
-from support.stores.fault_file_io import Call, FaultFileIO
-from support.stores.hanging_snapshots import Hanging
+from support.stores.fault_file_io import HangingFileIO, data_files_from
 from support.tables.streamed_table import Table, available, snapshots
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -29,27 +26,18 @@ SOON = 120
 
 
 @pytest.fixture
-def file_io() -> Iterator[Hanging]:
-    hanging = Hanging()
-    yield hanging
-    hanging.over.set()
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in (1, 2):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each((1, 2))
 
 
-def caught_up(table: Table, file_io: Hanging, prefetch: int) -> AsyncStreamingTableScan:
+def caught_up(table: Table, hanging: HangingFileIO, prefetch: int) -> AsyncStreamingTableScan:
     """A scan that has handed out two plans, of which the second is not confirmed; its next request hangs."""
-    builder = table.builder(file_io, io_timeout=NEVER).with_start("earliest").with_catch_up("replay")
+    builder = table.builder(hanging, io_timeout=NEVER).with_start("earliest").with_catch_up("replay")
     scan = builder.with_prefetch(prefetch).with_consumer_id("c").with_poll_interval_ms(1).new_streaming_scan()
     stream = scan.stream_sync()
     assert [next(stream).snapshot_id for _ in range(2)] == [1, 2]
-    file_io.hang()
+    hanging.written.clear()
+    hanging.hangs = lambda call: call.name.startswith("snapshot-")
     if prefetch:
         scan._driver.parts.get().prefetcher.clear()
     return scan
@@ -57,14 +45,16 @@ def caught_up(table: Table, file_io: Hanging, prefetch: int) -> AsyncStreamingTa
 
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("end", ["stop", "close", "loop"])
-def test_a_blocking_loop_ends_though_a_request_hangs(table: Table, file_io: Hanging, end: str, prefetch: int) -> None:
-    scan = caught_up(table, file_io, prefetch)
+def test_a_blocking_loop_ends_though_a_request_hangs(
+    table: Table, hanging: HangingFileIO, end: str, prefetch: int
+) -> None:
+    scan = caught_up(table, hanging, prefetch)
     stream = scan.stream_sync()
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.extend(plan.snapshot_id for plan in stream), daemon=True)
     thread.start()
-    assert file_io.hangs.wait(SOON)
-    assert file_io.saved.wait(SOON)
+    assert hanging.hanging.wait(SOON)
+    assert hanging.written.wait(SOON)
     {"stop": scan.stop, "close": scan.close, "loop": stream.close}[end]()
     thread.join(SOON)
     assert not thread.is_alive()
@@ -76,16 +66,16 @@ def test_a_blocking_loop_ends_though_a_request_hangs(table: Table, file_io: Hang
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("end", ["stop", "close", "loop"])
 async def test_an_async_loop_ends_though_a_request_hangs(
-    table: Table, file_io: Hanging, end: str, prefetch: int
+    table: Table, hanging: HangingFileIO, end: str, prefetch: int
 ) -> None:
-    scan = caught_up(table, file_io, prefetch)
+    scan = caught_up(table, hanging, prefetch)
     stream = scan.stream()
 
     async def follow() -> list[int]:
         return [plan.snapshot_id async for plan in stream]
 
     waiting = asyncio.ensure_future(follow())
-    for event in (file_io.hangs, file_io.saved):
+    for event in (hanging.hanging, hanging.written):
         assert await asyncio.to_thread(event.wait, SOON)
     if end == "loop":
         await stream.aclose()
@@ -97,8 +87,8 @@ async def test_an_async_loop_ends_though_a_request_hangs(
 
 
 @pytest.mark.parametrize("end", ["stop", "close"])
-def test_a_single_step_ends_though_a_request_hangs(table: Table, file_io: Hanging, end: str) -> None:
-    scan = caught_up(table, file_io, 0)
+def test_a_single_step_ends_though_a_request_hangs(table: Table, hanging: HangingFileIO, end: str) -> None:
+    scan = caught_up(table, hanging, 0)
     ended = threading.Event()
 
     def step() -> None:
@@ -107,33 +97,35 @@ def test_a_single_step_ends_though_a_request_hangs(table: Table, file_io: Hangin
         ended.set()
 
     threading.Thread(target=step, daemon=True).start()
-    assert file_io.hangs.wait(SOON)
+    assert hanging.hanging.wait(SOON)
     (scan.stop if end == "stop" else scan.close)()
     assert ended.wait(SOON)
     scan.close()
 
 
-def test_a_scan_that_was_stopped_before_its_first_plan_asks_for_nothing(table: Table, file_io: Hanging) -> None:
-    scan = table.builder(file_io).with_consumer_id("c").new_streaming_scan()
-    file_io.forget()
+def test_a_scan_that_was_stopped_before_its_first_plan_asks_for_nothing(table: Table, hanging: HangingFileIO) -> None:
+    scan = table.builder(hanging).with_consumer_id("c").new_streaming_scan()
+    hanging.forget()
     scan.stop()
     assert list(scan.stream_sync()) == []
     with pytest.raises(EndOfScan):
         scan.plan()
-    assert file_io.calls == []
+    assert hanging.calls == []
     scan.close()
 
 
-def test_a_loop_that_was_left_while_a_request_hung_is_continued_by_the_next(table: Table, file_io: Hanging) -> None:
-    scan = caught_up(table, file_io, 0)
+def test_a_loop_that_was_left_while_a_request_hung_is_continued_by_the_next(
+    table: Table, hanging: HangingFileIO
+) -> None:
+    scan = caught_up(table, hanging, 0)
     stream = scan.stream_sync()
     thread = threading.Thread(target=list, args=(stream,), daemon=True)
     thread.start()
-    assert file_io.hangs.wait(SOON)
+    assert hanging.hanging.wait(SOON)
     stream.close()
     thread.join(SOON)
     table.commit([3])
-    file_io.over.set()
+    hanging.go_on.set()
     assert snapshots(available(scan)) == [3]
     scan.close()
 
@@ -141,47 +133,22 @@ def test_a_loop_that_was_left_while_a_request_hung_is_continued_by_the_next(tabl
 # ---- batches ----
 
 
-class HangingData(FaultFileIO):
-    """Reads of data files hang from the third one on, until the test is over."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads = 0
-        self.hangs = threading.Event()
-        self.over = threading.Event()
-        self.wherever(self._hang)
-
-    def _hang(self, call: Call) -> Any:
-        if call.path.endswith(".parquet"):
-            self.reads += 1
-            if self.reads > 2:
-                self.hangs.set()
-                self.over.wait()
-        return call.answer()
-
-
-@pytest.fixture
-def data_io() -> Iterator[HangingData]:
-    hanging = HangingData()
-    yield hanging
-    hanging.over.set()
-
-
-def batches(table: Table, file_io: HangingData) -> StreamReadBuilder:
+def batches(table: Table, hanging: HangingFileIO) -> StreamReadBuilder:
     """Batches, of which the third does not come."""
+    hanging.hangs = data_files_from(3)
     table.commit([3])
-    builder = table.builder(file_io, io_timeout=NEVER).with_start("earliest").with_catch_up("replay")
+    builder = table.builder(hanging, io_timeout=NEVER).with_start("earliest").with_catch_up("replay")
     return builder.with_consumer_id("c").with_poll_interval_ms(1)
 
 
 @pytest.mark.parametrize("end", ["stop", "close"])
-def test_blocking_batches_end_though_a_data_file_hangs(table: Table, data_io: HangingData, end: str) -> None:
-    stream = batches(table, data_io).open_sync()
+def test_blocking_batches_end_though_a_data_file_hangs(table: Table, hanging: HangingFileIO, end: str) -> None:
+    stream = batches(table, hanging).open_sync()
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.extend(batch.snapshot_id for batch in stream), daemon=True)
     thread.start()
-    assert data_io.hangs.wait(SOON)
-    saved_through(stream.scan, 3)
+    assert hanging.hanging.wait(SOON)
+    until(lambda: stream.scan.committed() == 3)
     {"stop": stream.stop, "close": stream.close}[end]()
     thread.join(SOON)
     assert not thread.is_alive()
@@ -191,15 +158,15 @@ def test_blocking_batches_end_though_a_data_file_hangs(table: Table, data_io: Ha
 
 
 @pytest.mark.parametrize("end", ["stop", "aclose"])
-async def test_awaited_batches_end_though_a_data_file_hangs(table: Table, data_io: HangingData, end: str) -> None:
-    stream = batches(table, data_io).open()
+async def test_awaited_batches_end_though_a_data_file_hangs(table: Table, hanging: HangingFileIO, end: str) -> None:
+    stream = batches(table, hanging).open()
 
     async def follow() -> list[int]:
         return [batch.snapshot_id async for batch in stream]
 
     waiting = asyncio.ensure_future(follow())
-    assert await asyncio.to_thread(data_io.hangs.wait, SOON)
-    await asyncio.to_thread(saved_through, stream.scan, 3)
+    assert await asyncio.to_thread(hanging.hanging.wait, SOON)
+    await asyncio.to_thread(until, lambda: stream.scan.committed() == 3)
     if end == "stop":
         stream.stop()
     else:
@@ -209,27 +176,20 @@ async def test_awaited_batches_end_though_a_data_file_hangs(table: Table, data_i
     await stream.aclose()
 
 
-def test_stopped_in_the_middle_of_a_plan_the_rest_is_waited_for(table: Table, data_io: HangingData) -> None:
+def test_stopped_in_the_middle_of_a_plan_the_rest_is_waited_for(table: Table, hanging: HangingFileIO) -> None:
+    hanging.hangs = data_files_from(3)
     table.commit([3])
-    builder = table.builder(data_io, io_timeout=NEVER).with_consumer_id("c").with_poll_interval_ms(1)
+    builder = table.builder(hanging, io_timeout=NEVER).with_consumer_id("c").with_poll_interval_ms(1)
     found: list[int] = []
     with builder.open_sync(batch_bytes=1) as stream:
         for batch in stream:
             found += batch.data["k"].to_pylist()
             if found == [1, 2]:
-                assert data_io.hangs.wait(SOON)
+                assert hanging.hanging.wait(SOON)
                 stream.stop()
-                data_io.over.set()
+                hanging.go_on.set()
     assert found == [1, 2, 3]
     assert stream.scan.committed() == 4
-
-
-def saved_through(scan: AsyncStreamingTableScan, next_snapshot: int) -> None:
-    """Wait until the consumer's file names this snapshot."""
-    deadline = time.monotonic() + SOON
-    while scan.committed() != next_snapshot:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
 
 
 @pytest.mark.parametrize("face", some("programs that hang", ["sync", "async"], 1))
@@ -249,19 +209,19 @@ def test_a_program_that_is_asked_to_stop_ends_though_a_request_hangs(table: Tabl
         """,
     }[face]
     setup = """
-        from support.stores.hanging_snapshots import Hanging
-        file_io = Hanging()
+        from support.stores.fault_file_io import HangingFileIO
+        file_io = HangingFileIO()
         scan = (table.builder(file_io, io_timeout=3600.0).with_start("earliest").with_poll_interval_ms(1)
                 .with_prefetch(0).with_consumer_id("c").new_streaming_scan())
         signal.signal(signal.SIGTERM, lambda *_: scan.stop())
         def tell():
-            file_io.hangs.wait()
+            file_io.hanging.wait()
             print("hangs", flush=True)
         threading.Thread(target=tell, daemon=True).start()
         def handle(plan):
             print(plan.snapshot_id, flush=True)
             if plan.snapshot_id == 2:
-                file_io.hang()
+                file_io.hangs = lambda call: call.name.startswith("snapshot-")
     """
     with run(tmp_path, textwrap.dedent(setup) + textwrap.dedent(loop) + 'print("end", scan.committed())\n') as process:
         assert first_lines(process, 3) == ["1", "2", "hangs"]

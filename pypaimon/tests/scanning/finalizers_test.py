@@ -18,10 +18,7 @@ from support.tables.streamed_table import Table
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for number in range(1, 4):
-        table.commit([number])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 4))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from pypaimon.streaming.io.workers import Worker
 from support.crash.interrupted_call import LIBRARY, Interrupt
 from support.samples import SOAK, is_drawn
 from support.tables.streamed_table import Table
+from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -48,7 +48,6 @@ class Stream:
         return self._scan.plan() if self.face == "plan" else next(self._loop)
 
     def keys(self, found: Any) -> list[int]:
-        """Keys of the rows."""
         data = found.data if self.face == "batches" else self._read.to_arrow(found.splits())
         keys: list[int] = data["k"].to_pylist()
         return keys
@@ -88,7 +87,6 @@ def test_interrupted_at_any_line_a_stream_continues(table: Table, face: str) -> 
 
 
 def follow(table: Table, face: str, interrupt: Interrupt, outcome: list[Any]) -> None:
-    """Keep what comes of it, if it comes back."""
     outcome.append(followed(table, face, interrupt))
 
 
@@ -121,7 +119,7 @@ def followed(table: Table, face: str, interrupt: Interrupt) -> tuple[list[int], 
 @pytest.fixture
 def no_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No thread of another test is spare, and those of this one stay so until it ends."""
-    wait_until(lambda: not any(isinstance(each, Worker) for each in threading.enumerate()))
+    until(lambda: not any(isinstance(each, Worker) for each in threading.enumerate()))
     monkeypatch.setattr(workers, "SPARE_SECONDS", LONG)
     yield
     for worker in list(workers._spares):
@@ -145,7 +143,7 @@ def submitted(line: str | None, has_spare: bool) -> Interrupt:
         other = IOPool(1, LONG)
         assert other.submit(int).result(LONG) == 0
         other.close()
-        wait_until(lambda: len(workers._spares) == 1)
+        until(lambda: len(workers._spares) == 1)
     assert len(workers._spares) == has_spare
     pool, interrupt = IOPool(1, LONG), Interrupt(line, 1)
     # What the garbage collector finalizes is not part of the call.
@@ -157,19 +155,12 @@ def submitted(line: str | None, has_spare: bool) -> Interrupt:
     finally:
         gc.enable()
     assert pool.submit(int).result(LONG) == 0, line
-    wait_until(lambda: not pool.threads)
+    until(lambda: not pool.threads)
     assert pool.hanging == 0, line
     pool.close()
     alive = [each for each in threading.enumerate() if isinstance(each, Worker)]
-    wait_until(lambda: set(workers._spares) == set(alive))
+    until(lambda: set(workers._spares) == set(alive))
     while len(workers._spares) > has_spare:
         workers._spares[0].ask_to_end()
-    wait_until(lambda: sum(isinstance(each, Worker) for each in threading.enumerate()) == has_spare)
+    until(lambda: sum(isinstance(each, Worker) for each in threading.enumerate()) == has_spare)
     return interrupt
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.001)

@@ -54,8 +54,7 @@ def keys(*firsts: int) -> list[int]:
 
 def saved_before_4(table: Table) -> Position:
     """A position that has read snapshots 1 to 3, of five."""
-    for key in range(5):
-        table.commit([key])
+    table.commit_each(range(5))
     drive = Drive.of(table, EARLIEST, catch_up=CatchUp.REPLAY)
     for _ in range(4):
         drive.step()
@@ -80,8 +79,7 @@ def test_a_position_is_held_against_the_changelog_that_outlives_its_snapshot(tmp
     position = saved_before_4(table)
     if rolled_back:
         table.rollback(2)
-        for key in range(12, 15):
-            table.commit([key])
+        table.commit_each(range(12, 15))
     (table.path / "changelog").mkdir()
     left = table.snapshot_path(3).read_text()
     table.expire(4)
@@ -131,8 +129,7 @@ def test_a_position_inside_a_snapshot_names_the_file_that_was_handed_out(tmp_pat
     table.commit_files(range(3))
     drive = Drive.of(table, EARLIEST, limits=ONE_SPLIT)
     position = first_plan(drive).position
-    table.drop()
-    table.create()
+    table.recreate()
     table.commit_files(range(10, 13))
     again = Drive.of(table, replace(position, table=Drive.of(table).directory.identity, fingerprint=None))
     with pytest.raises(TableChangedError, match="which is not in this snapshot"):
@@ -199,8 +196,7 @@ def test_the_end_that_was_found_at_the_start_stays_where_the_stream_begins_again
 
 def test_a_schema_that_was_followed_stays_where_the_stream_begins_again(tmp_path: Path) -> None:
     """A writer that knows of no newer schema may commit after one that does."""
-    table = Table(tmp_path / "w")
-    table.commit([1])
+    table = Table(tmp_path / "w").commit_each([1])
     slow = table.handle()
     table.catalog.alter_table(table.name, [SchemaChange.add_column("x", AtomicType("STRING"))], False)
     table.write(pa.table({"k": [2], "v": ["b"], "x": ["c"]}), table=table.handle())

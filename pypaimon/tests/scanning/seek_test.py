@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan
-from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.fault_file_io import Call, FaultFileIO, HangingFileIO
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
@@ -21,38 +19,9 @@ NEVER = 3600.0
 LONG = 30.0
 
 
-class HangsOnce(FaultFileIO):
-    """One request hangs until the test is over.
-
-    Attributes:
-        hung: It has begun.
-        over: Set at the end of the test.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hung = threading.Event()
-        self.over = threading.Event()
-
-    def hang(self, call: Call) -> Any:
-        self.hung.set()
-        self.over.wait()
-        return call.answer()
-
-
-@pytest.fixture
-async def file_io() -> AsyncIterator[HangsOnce]:
-    hanging = HangsOnce()
-    yield hanging
-    hanging.over.set()
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "w")
-    for key in range(1, 5):
-        table.commit([key])
-    return table
+    return Table(tmp_path / "w").commit_each(range(1, 5))
 
 
 def scan_of(table: Table, file_io: FaultFileIO, consumer: str | None, start: str, prefetch: int) -> Any:
@@ -61,13 +30,13 @@ def scan_of(table: Table, file_io: FaultFileIO, consumer: str | None, start: str
     return (builder if consumer is None else builder.with_consumer_id(consumer)).new_streaming_scan()
 
 
-async def left_hanging(scan: AsyncStreamingTableScan, file_io: HangsOnce) -> bool:
+async def left_hanging(scan: AsyncStreamingTableScan, file_io: HangingFileIO) -> bool:
     """Ask for a plan, and cancel that if its request hangs; whether one did."""
     waiting = asyncio.ensure_future(scan.plan_async())
-    hung = asyncio.ensure_future(asyncio.to_thread(file_io.hung.wait, LONG))
+    hung = asyncio.ensure_future(asyncio.to_thread(file_io.hanging.wait, LONG))
     await asyncio.wait({waiting, hung}, return_when=asyncio.FIRST_COMPLETED)
-    did, done = file_io.hung.is_set(), waiting.done()
-    file_io.hung.set()
+    did, done = file_io.hanging.is_set(), waiting.done()
+    file_io.hanging.set()
     await hung
     waiting.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -84,14 +53,14 @@ async def test_after_a_seek_no_request_of_what_was_left_is_waited_for(
     for number in range(1, 100):
         for path in (table.path / "consumer").glob("*"):
             path.unlink()
-        file_io = HangsOnce()
+        file_io = HangingFileIO()
         scan = scan_of(table, file_io, consumer, start, prefetch=0)
         for _ in range(first):
             assert await scan.plan_async() is not None
         file_io.forget()
         reads = 0
 
-        def fault(call: Call, file_io: HangsOnce = file_io, number: int = number) -> Any:
+        def fault(call: Call, file_io: HangingFileIO = file_io, number: int = number) -> Any:
             nonlocal reads
             # A save looks at its file and writes it in one go, and is waited for.
             read = call.kind in ("read", "list") and "/consumer/" not in call.path
@@ -105,7 +74,7 @@ async def test_after_a_seek_no_request_of_what_was_left_is_waited_for(
         plan = await asyncio.wait_for(scan.plan_async(), LONG)
         assert plan is not None and plan.snapshot_id == 2
         assert (await asyncio.wait_for(scan.lag_async(), LONG)).snapshots == 2
-        file_io.over.set()
+        file_io.go_on.set()
         scan.close()
         if not hung:
             # After the first plan its successors' metadata is at hand.
@@ -114,33 +83,32 @@ async def test_after_a_seek_no_request_of_what_was_left_is_waited_for(
     raise AssertionError("the call never ended")
 
 
-def is_next_poll(file_io: HangsOnce, call: Call) -> bool:
+def is_next_poll(file_io: HangingFileIO, call: Call) -> bool:
     """Whether this asks for what comes after the first plan; the start is found by looking there too."""
     return call.name == "snapshot-2" and any(name.startswith("manifest") for name in file_io.names())
 
 
-async def test_after_a_seek_no_step_that_was_made_ahead_is_waited_for(tmp_path: Path, file_io: HangsOnce) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
-    scan = scan_of(table, file_io, None, "earliest", prefetch=3)
-    file_io.wherever(lambda call: file_io.hang(call) if is_next_poll(file_io, call) else call.answer())
+async def test_after_a_seek_no_step_that_was_made_ahead_is_waited_for(tmp_path: Path, hanging: HangingFileIO) -> None:
+    table = Table(tmp_path / "w").commit_each([1])
+    scan = scan_of(table, hanging, None, "earliest", prefetch=3)
+    hanging.hangs = lambda call: is_next_poll(hanging, call)
     assert (await scan.plan_async()).snapshot_id == 1
-    assert await asyncio.to_thread(file_io.hung.wait, LONG)
-    file_io.wherever(None)
+    assert await asyncio.to_thread(hanging.hanging.wait, LONG)
+    hanging.hangs = lambda call: False
     table.commit([2])
     scan.restore(1)
     assert [(await asyncio.wait_for(scan.plan_async(), LONG)).snapshot_id for _ in range(2)] == [1, 2]
     scan.close()
 
 
-async def test_many_seeks_while_requests_hang_are_never_refused(table: Table, file_io: HangsOnce) -> None:
+async def test_many_seeks_while_requests_hang_are_never_refused(table: Table, hanging: HangingFileIO) -> None:
     """Those that were left have not hung for long: they are not taken for a store that does not answer."""
-    scan = scan_of(table, file_io, None, "earliest", prefetch=0)
+    scan = scan_of(table, hanging, None, "earliest", prefetch=0)
     for _ in range(20):
-        file_io.hung.clear()
-        file_io.wherever(lambda call: file_io.hang(call) if call.name == "snapshot-1" else call.answer())
-        assert await left_hanging(scan, file_io)
-        file_io.wherever(None)
+        hanging.hanging.clear()
+        hanging.hangs = lambda call: call.name == "snapshot-1"
+        assert await left_hanging(scan, hanging)
+        hanging.hangs = lambda call: False
         scan.restore(1)
     assert (await asyncio.wait_for(scan.plan_async(), LONG)).snapshot_id == 1
     scan.close()
@@ -148,10 +116,10 @@ async def test_many_seeks_while_requests_hang_are_never_refused(table: Table, fi
 
 @pytest.mark.parametrize("io_timeout", [NEVER, 2.0])
 async def test_after_a_seek_a_save_is_waited_for_by_the_next_plan_until_its_requests_time_out(
-    table: Table, file_io: HangsOnce, io_timeout: float
+    table: Table, hanging: HangingFileIO, io_timeout: float
 ) -> None:
     """`restore` waits for nothing. What is saved of the new place comes after what was to be saved of the old one."""
-    builder = table.builder(file_io, io_timeout=io_timeout).with_start("earliest").with_prefetch(0)
+    builder = table.builder(hanging, io_timeout=io_timeout).with_start("earliest").with_prefetch(0)
     scan = builder.with_catch_up("replay").with_consumer_id("c").new_streaming_scan()
     for _ in range(2):
         assert await scan.plan_async() is not None
@@ -162,28 +130,27 @@ async def test_after_a_seek_a_save_is_waited_for_by_the_next_plan_until_its_requ
         save = call.kind == "write" and "/consumer/" in call.path
         saves += save
         # The request and its one repetition.
-        return file_io.hang(call) if save and saves <= 2 else call.answer()
+        return hanging.hang(call) if save and saves <= 2 else call.answer()
 
-    file_io.wherever(fault)
-    assert await left_hanging(scan, file_io)
+    hanging.wherever(fault)
+    assert await left_hanging(scan, hanging)
     scan.restore(1)
     if io_timeout == NEVER:
-        file_io.over.set()
+        hanging.go_on.set()
     assert (await asyncio.wait_for(scan.plan_async(), LONG)).snapshot_id == 1
     assert scan.committed() == 1
     scan.close()
 
 
 async def test_lag_and_commits_do_not_wait_for_a_step_that_hangs_nor_a_step_for_them(
-    tmp_path: Path, file_io: HangsOnce
+    tmp_path: Path, hanging: HangingFileIO
 ) -> None:
-    table = Table(tmp_path / "w")
-    table.commit([1])
-    scan = scan_of(table, file_io, "c", "earliest", prefetch=0)
+    table = Table(tmp_path / "w").commit_each([1])
+    scan = scan_of(table, hanging, "c", "earliest", prefetch=0)
     plan = await scan.plan_async()
-    file_io.wherever(lambda call: file_io.hang(call) if call.name == "snapshot-2" else call.answer())
+    hanging.hangs = lambda call: call.name == "snapshot-2"
     waiting = asyncio.ensure_future(scan.plan_async())
-    assert await asyncio.to_thread(file_io.hung.wait, LONG)
+    assert await asyncio.to_thread(hanging.hanging.wait, LONG)
     assert (await asyncio.wait_for(scan.lag_async(), LONG)).snapshots == 0
     await asyncio.wait_for(scan.commit_async(plan), LONG)
     assert scan.committed() == 2
@@ -191,13 +158,13 @@ async def test_lag_and_commits_do_not_wait_for_a_step_that_hangs_nor_a_step_for_
     await asyncio.wait([waiting])
     scan.restore(1)
     # Of many that measure the lag all hang; the next plan and commit do not wait for one of them.
-    file_io.hung.clear()
-    file_io.wherever(lambda call: file_io.hang(call) if call.kind == "list" else call.answer())
+    hanging.hanging.clear()
+    hanging.hangs = lambda call: call.kind == "list"
     lags = [asyncio.ensure_future(scan.lag_async()) for _ in range(5)]
-    assert await asyncio.to_thread(file_io.hung.wait, LONG)
+    assert await asyncio.to_thread(hanging.hanging.wait, LONG)
     plan = await asyncio.wait_for(scan.plan_async(), LONG)
     assert plan.snapshot_id == 1
     await asyncio.wait_for(scan.commit_async(plan), LONG)
-    file_io.over.set()
+    hanging.go_on.set()
     await asyncio.gather(*lags)
     scan.close()

@@ -33,9 +33,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def filled(table: Table, count: int) -> Table:
-    for number in range(1, count + 1):
-        table.commit([number])
-    return table
+    return table.commit_each(range(1, count + 1))
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,7 @@ from support.tables.streamed_table import Table
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Two snapshots."""
-    table = Table(tmp_path / "warehouse")
-    table.commit([1])
-    table.commit([2])
-    return table
+    return Table(tmp_path / "warehouse").commit_each((1, 2))
 
 
 def text_of(caught: pytest.ExceptionInfo[PaimonStreamError]) -> str:
@@ -109,8 +106,7 @@ def test_an_expired_snapshot_of_a_batch_has_no_checkpoint(table: Table) -> None:
 def test_a_checkpoint_of_another_table_is_named(table: Table) -> None:
     driver = Driver(table)
     start = driver.latest(driver.initial())
-    table.drop()
-    table.create()
+    table.recreate()
     table.commit([9])
     with pytest.raises(TableChangedError) as caught:
         Driver(table).latest(start)

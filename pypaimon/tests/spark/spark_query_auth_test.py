@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 from pypaimon.catalog.rest import rest_token_file_io
 
 from pypaimon.streaming import UnsupportedTableError
 from support.spark.driver import Driver, batch_tasks
 from support.stores.rest_server import RestServer
 from support.stores.s3_server import S3Server
+from support.tables.handles import create_table
 from support.tables.orders import write
 from support.tables.streamed_table import Table
 
@@ -27,7 +27,6 @@ SECRET = {"v": json.dumps({"name": "NULL"})}
 
 
 def at_most(number: int) -> list[str]:
-    """A filter on k."""
     field = {"name": "FIELD_REF", "fieldRef": {"index": 0, "name": "k", "type": "BIGINT"}}
     test = {"kind": "LEAF", "transform": field, "function": "LESS_OR_EQUAL", "literals": [number]}
     return [json.dumps(test)]
@@ -39,8 +38,7 @@ def table(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(rest_token_file_io.RESTTokenFileIO, "_TOKEN_CACHE", {})
     catalog = server.catalog(tmp_path.name)
     catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS), False)
-    found = catalog.get_table("db.t")
+    found = create_table(catalog, "t", COLUMNS)
     write(found, [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}], COLUMNS)
     yield found
     server.keys = None
@@ -57,8 +55,7 @@ def test_streams_and_batches_keep_to_the_rules_of_the_moment(rest: RestServer, t
     rest.rules = {"filter": at_most(1), "columnMasking": SECRET}
     options = {**rest.options, "table": "db.t"}
     driver = Driver(options)
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     assert driver.rows(start, end) == [(1, None)]
     rest.rules = {"filter": at_most(3), "columnMasking": {}}
     write(table, [{"k": 3, "v": "c"}, {"k": 4, "v": "d"}], COLUMNS)
@@ -86,8 +83,7 @@ def test_files_are_not_left_to_spark(rest: RestServer, table: Any) -> None:
 
 @pytest.mark.parametrize(("mode", "message"), [("rows", "not supported"), ("files", r"query-auth\.enabled")])
 def test_a_catalog_that_has_no_rules_to_ask_for_is_refused(tmp_path: Path, mode: str, message: str) -> None:
-    table = Table(tmp_path / "w", query_auth__enabled="true")
-    table.commit([1])
+    table = Table(tmp_path / "w", query_auth__enabled="true").commit_each([1])
     driver = Driver(table, mode=mode)
     start = driver.initial()
     with pytest.raises(UnsupportedTableError, match=message):

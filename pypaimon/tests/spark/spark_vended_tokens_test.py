@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 from pypaimon.catalog.rest import rest_token_file_io
 
 from support.spark.driver import Driver
 from support.stores.rest_server import HOUR, RestServer
 from support.stores.s3_server import S3Server
+from support.tables.handles import create_table
 from support.tables.orders import write
 
 pytestmark = pytest.mark.server
@@ -46,8 +46,7 @@ def table(server: S3Server, tmp_path: Path) -> Iterator[Any]:
     """A table with a row, written with keys of its own."""
     catalog = server.catalog(tmp_path.name)
     catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS), False)
-    found = catalog.get_table("db.t")
+    found = create_table(catalog, "t", COLUMNS)
     write(found, [{"k": 1}], COLUMNS)
     yield found
     server.keys = None
@@ -59,8 +58,7 @@ def test_lent_keys_that_have_run_out_are_asked_for_again(
     rest = RestServer(server, table, lambda: int(clock.time() * 1000))
     try:
         driver = Driver({**rest.options, "table": "db.t"})
-        start = driver.initial()
-        end = driver.latest(start)
+        start, end = driver.first()
         assert driver.rows(start, end) == [(1,)]
         first = rest.lent
         assert first >= 1

@@ -11,11 +11,7 @@ import pytest
 from pypaimon.streaming import UnsupportedTableError, stream_read_builder
 from support.tables.streamed_table import Table
 
-CHAIN = {
-    "chain-table.enabled": "true",
-    "scan.fallback-snapshot-branch": "snap",
-    "scan.fallback-delta-branch": "Delta",
-}
+CHAIN = {"chain-table.enabled": "true", "scan.fallback-snapshot-branch": "snap", "scan.fallback-delta-branch": "Delta"}
 
 
 def on_branch(warehouse: Path, options: dict[str, str], branch: str = "main") -> Any:

@@ -167,8 +167,7 @@ async def test_on_an_event_loop_the_first_plan_refuses_it(table: Any) -> None:
 
 
 def test_names_stay_where_a_column_is_renamed(tmp_path: Path) -> None:
-    table = Table(tmp_path / "s")
-    table.commit([1])
+    table = Table(tmp_path / "s").commit_each([1])
     builder = table.builder().with_projection({"value": "v"}).with_on_schema_change("follow").with_start("earliest")
     dropped = table.builder().with_projection({"key": "k"}).with_on_schema_change("follow").with_start("earliest")
     table.catalog.alter_table(table.name, [SchemaChange.rename_column("v", "w")], False)

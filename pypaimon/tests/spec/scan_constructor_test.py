@@ -42,7 +42,6 @@ def table(tmp_path: Path) -> Table:
 
 
 def found(table: Table, *args: Any, **given: Any) -> list[int]:
-    """The keys that a scan finds, in order."""
     with AsyncStreamingTableScan(table.handle(), *args, **given) as scan:
         return sorted(keys(table.builder().new_read(), available(scan)))
 
@@ -135,9 +134,7 @@ def test_a_table_that_cannot_be_streamed_is_refused(tmp_path: Path) -> None:
 def test_the_threshold_says_from_how_many_snapshots_on_they_come_as_one_plan(
     tmp_path: Path, threshold: int, first: int
 ) -> None:
-    table = Table(tmp_path / "t")
-    for number in range(1, 41):
-        table.commit([number])
+    table = Table(tmp_path / "t").commit_each(range(1, 41))
     read = table.builder().new_read()
     for count in (first - 1, first, 40):
         with AsyncStreamingTableScan(table.handle(), diff_threshold=threshold) as scan:
@@ -152,9 +149,7 @@ def test_the_threshold_says_from_how_many_snapshots_on_they_come_as_one_plan(
 
 
 def test_a_threshold_that_is_never_reached_replays(tmp_path: Path) -> None:
-    table = Table(tmp_path / "t")
-    for number in range(1, 21):
-        table.commit([number])
+    table = Table(tmp_path / "t").commit_each(range(1, 21))
     with AsyncStreamingTableScan(table.handle(), diff_threshold=10**9) as scan:
         scan.next_snapshot_id = 1
         assert [(plan.snapshot_id, plan.kind) for plan in available(scan)] == [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 from pypaimon.schema.data_types import AtomicType, DataField
 from pypaimon.schema.schema_change import SchemaChange
 
@@ -23,7 +23,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import TIME_ZONE, zone_of_table
 from pypaimon.streaming.options.between import between_of_options
 from pypaimon.streaming.options.start import start_of_options
-from support.process_zone import in_zone
+from support.process_state import in_zone
+from support.tables.handles import catalog_with_database, write_with
 
 ZONE = "Asia/Shanghai"
 LOCAL = AtomicType("TIMESTAMP(3) WITH LOCAL TIME ZONE")
@@ -35,14 +36,12 @@ class World:
     """A table whose partitions are of moments.
 
     Args:
-        path: Where.
         zone: What its option says; None: nothing.
         given: Whether readers and writers are told the zone by their builders, in the place of the option.
     """
 
     def __init__(self, path: Path, zone: str | None, *, given: bool = False) -> None:
-        self.catalog = CatalogFactory.create({"warehouse": str(path)})
-        self.catalog.create_database("db", False)
+        self.catalog = catalog_with_database(path)
         fields = [
             DataField(0, "k", AtomicType("INT")),
             DataField(1, "p", LOCAL),
@@ -64,9 +63,7 @@ class World:
         if self.zone is not None:
             builder.with_time_zone(self.zone)
         moments = pa.array([MOMENT], pa.timestamp("ms", "UTC"))
-        with builder.open_sync() as writer:
-            writer.write(pa.table({"k": pa.array([1], pa.int32()), "p": moments, "t": moments}))
-            writer.commit()
+        write_with(builder, pa.table({"k": pa.array([1], pa.int32()), "p": moments, "t": moments}))
 
     def row(self) -> dict[str, Any]:
         builder = stream_read_builder(self.table)

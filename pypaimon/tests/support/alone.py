@@ -37,7 +37,6 @@ def run(file: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the files, and show what those that failed have printed."""
     parser = argparse.ArgumentParser(prog="alone")
     parser.add_argument("--some", type=int, metavar="N", help="draw so many of the files")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")

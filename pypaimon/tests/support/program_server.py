@@ -38,7 +38,6 @@ class Command:
 
     Attributes:
         way: How it is started: `-c`, `-m` or a file.
-        what: Its text, module or path.
         arguments: The rest of `sys.argv`.
         warnings: The value of `-W`.
         is_unbuffered: Whether `-u` is given.

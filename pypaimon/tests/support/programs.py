@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import json
 import os
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from support.program_server import Command, Request, send
+from support.repository import program
 
 LIBRARY = ("pypaimon.catalog.catalog_factory", "pypaimon.streaming.read_builder", "pypaimon.streaming.cli.app")
 """What most programs import."""
@@ -34,7 +36,6 @@ class ProgramServer:
 
     Attributes:
         name: Its address, for `program_server.send`.
-        owner: This process.
         variables: What a program's variables of this kind must be.
     """
 
@@ -134,6 +135,28 @@ def run(
     if check:
         done.check_returncode()
     return done
+
+
+class JsonProgram:
+    """A module of `support` run as a program that answers each line of JSON with one, and must end well."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        command = program(module, *arguments)
+        self._process = Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, question: Any) -> Any:
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps(question), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def __enter__(self) -> JsonProgram:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            assert self._process.stdin
+            self._process.stdin.close()
+        assert self._process.returncode == 0
 
 
 def _read_once(environment: Mapping[str, str]) -> dict[str, str]:

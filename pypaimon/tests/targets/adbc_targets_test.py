@@ -36,11 +36,9 @@ class Database:
         self.connection = connect()
 
     def named(self, name: str) -> str:
-        """The name of a table that is this test's alone."""
         return f"{self._prefix}{name}"
 
     def execute(self, query: str) -> None:
-        """In a transaction of its own."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(query)
             connection.commit()
@@ -61,7 +59,6 @@ class Database:
         return target
 
     def opened(self, name: str = "copy", keys: tuple[str, ...] = KEYED, connection: Any = None) -> Any:
-        """A target."""
         return self.target(connection or self.connection, self.named(name), keys)
 
 

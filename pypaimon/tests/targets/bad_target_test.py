@@ -16,9 +16,9 @@ from pypaimon.streaming import PostgresTarget, StreamConfigError, replicate
 from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
+from support.process_state import full_disk
 from support.samples import some
-from support.stores.full_disk import full_disk
-from support.stores.losing_proxy import losing_a_commit
+from support.stores.postgres_server import losing_a_commit
 from support.tables.target_places import (
     LOCAL_PLACES,
     DeltaPlace,
@@ -34,8 +34,6 @@ pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 
 class Copy:
-    """A table, and its copy of one kind."""
-
     def __init__(self, directory: Path, place: Place, keys: Keys) -> None:
         self.place, self.keys = place, keys
         self.source = SmallTable(directory / "w", keys)
@@ -51,7 +49,6 @@ class Copy:
             self.replicate()
 
     def drop(self) -> None:
-        """Drop the copy."""
         match self.place:
             case DeltaPlace():
                 shutil.rmtree(self.place.directory / "copy")
@@ -62,7 +59,6 @@ class Copy:
                 self.place.execute("DROP TABLE copy")
 
     def check(self) -> None:
-        """It is equal to the table."""
         assert in_order(self.place.held()) == in_order(self.source.rows())
 
 

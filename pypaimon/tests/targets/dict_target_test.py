@@ -8,7 +8,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 from pypaimon.streaming import (
     DuckDBDatabase,
@@ -22,6 +21,7 @@ from pypaimon.streaming.targets import apply_to_dict, last_changes
 from pypaimon.streaming.targets.changes import inserts
 from support.tables.copied_table import at, batches, changed, keyed, rows_of
 from support.tables.copied_table import stream as copied
+from support.tables.handles import create_table, write_by_pypaimon
 from support.tables.orders import COLUMNS, catalog, change, orders
 from support.tables.streamed_table import Table
 
@@ -153,17 +153,11 @@ def test_an_update_is_not_a_row_to_append(tmp_path: Path) -> None:
 def test_rows_that_move_between_partitions_need_these_among_the_keys(tables: Any) -> None:
     columns = pa.schema([("id", pa.int64()), ("day", pa.string()), ("kind", pa.string())])
     options = {"bucket": "2", "rowkind.field": "kind", "changelog-producer": "input"}
-    schema = Schema.from_pyarrow_schema(columns, partition_keys=["day"], primary_keys=["id"], options=options)
-    tables.create_table("db.moving", schema, False)
-    table = tables.get_table("db.moving")
-    for rows in [
-        [(1, "b", "+I"), (2, "a", "+I")],
-        [(1, "b", "-D"), (1, "a", "+I"), (2, "a", "-D"), (2, "b", "+I")],
-    ]:
-        write = table.new_batch_write_builder()
-        writer, commit = write.new_write(), write.new_commit()
-        writer.write_arrow(pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns))
-        commit.commit(writer.prepare_commit())
+    table = create_table(tables, "moving", columns, partition_keys=["day"], primary_keys=["id"], options=options)
+    for rows in [[(1, "b", "+I"), (2, "a", "+I")], [(1, "b", "-D"), (1, "a", "+I"), (2, "a", "-D"), (2, "b", "+I")]]:
+        write_by_pypaimon(
+            table, pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns)
+        )
     state: dict[Any, Any] = {}
     for batch in batches(stream_read_builder(table).with_start("earliest").with_end(latest=True)):
         with pytest.raises(StreamConfigError, match=r"give them as keys too, \['id', 'day'\]"):

@@ -14,8 +14,7 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import DuckDBTarget, StreamConfigError
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
-from support.tables.copied_table import COLUMNS, batches, keyed, rows_of, stream
-from support.tables.duckdb_copy import KEYS, followed, held
+from support.tables.copied_table import COLUMNS, KEYS, batches, followed, held, keyed, rows_of, stream
 from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
 from support.tables.streamed_table import Table
 

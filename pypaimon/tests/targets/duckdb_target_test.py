@@ -18,8 +18,20 @@ from pypaimon.streaming.model.position import Phase
 from pypaimon.streaming.testing import SmallTable
 from support import programs
 from support.repository import TESTS
-from support.tables.copied_table import at, batches, changed, keyed, rows_of, stream
-from support.tables.duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
+from support.tables.copied_table import (
+    KEYS,
+    Copying,
+    Interrupted,
+    Interrupting,
+    at,
+    batches,
+    changed,
+    followed,
+    held,
+    keyed,
+    rows_of,
+    stream,
+)
 from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
 from support.tables.streamed_table import Table
 
@@ -81,7 +93,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import duckdb
 from pathlib import Path
-from support.tables.duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
+from support.tables.copied_table import KEYS, Copying, Interrupted, Interrupting, followed, held
 from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
 from support.tables.copied_table import batches, stream
 from pypaimon import CatalogFactory
@@ -147,8 +159,7 @@ def test_a_stream_that_begins_after_rows_that_the_copy_lacks_is_refused(plain: T
     database = duckdb.connect()
     position = followed(database, stream(plain), []).load_position()
     before = held(database)
-    plain.commit([40])
-    plain.commit([41])
+    plain.commit_each((40, 41))
     target = DuckDBTarget(database, "copy")
     builder = stream(plain).with_start(snapshot_id=plain.latest())
     if start == "position":

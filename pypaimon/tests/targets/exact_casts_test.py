@@ -13,13 +13,7 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    DuckDBTarget,
-    PaimonTarget,
-    StreamConfigError,
-    UnsupportedTableError,
-    replicate,
-)
+from pypaimon.streaming import DuckDBTarget, PaimonTarget, StreamConfigError, UnsupportedTableError, replicate
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser

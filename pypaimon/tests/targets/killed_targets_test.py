@@ -9,12 +9,7 @@ import pytest
 
 from support.crash.killed_target import check_killed
 from support.samples import SOAK, some
-from support.tables.target_places import (
-    LOCAL_PLACES,
-    Keys,
-    Place,
-    PostgresPlace,
-)
+from support.tables.target_places import LOCAL_PLACES, Keys, Place, PostgresPlace
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 

@@ -32,10 +32,7 @@ class Lake:
     """What differs between the two.
 
     Attributes:
-        place: Where its tables are.
         follows_columns: Whether columns are renamed and dropped with those of the source.
-        has_times: Whether it has times of day.
-        refused: Types that it lacks.
         rows: Opens the rows of the target `copy`.
         append: Appends a row with an id to the target `copy`, as another program.
     """

@@ -17,8 +17,7 @@ from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.samples import some
-from support.stores.s3_process import S3Process, s3_process
-from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY
+from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Process, s3_process
 
 pytestmark = pytest.mark.server
 
@@ -26,8 +25,6 @@ Rows = list[dict[str, Any]]
 
 
 class DeltaOnS3:
-    """A table of Delta, by deltalake's own client."""
-
     written = ("_delta_log/", "_paimon/", "part-")
 
     def __init__(self, server: S3Process, _: Path) -> None:
@@ -52,8 +49,6 @@ class DeltaOnS3:
 
 
 class IcebergOnS3:
-    """A table of Iceberg in a catalog of SQLite."""
-
     written = ("metadata.json", ".avro", ".parquet")
 
     def __init__(self, server: S3Process, directory: Path) -> None:

@@ -39,7 +39,6 @@ def table(tmp_path: Path) -> Table:
 
 
 def copy_of(table: Table, primary_key: bool = True) -> Table:
-    """An empty table beside it."""
     return Table(Path(), "copy", primary_key=primary_key, catalog=table.catalog)
 
 

@@ -11,11 +11,11 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import ParquetTarget, StreamConfigError, replicate, stream_read_builder, stream_write_builder
+from pypaimon.streaming import ParquetTarget, StreamConfigError, replicate, stream_read_builder
 from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed
-from support.tables.handles import create_table
+from support.tables.handles import create_table, write_by_stream
 
 pytestmark = pytest.mark.slow
 
@@ -78,9 +78,7 @@ def test_vectors_are_lists_of_which_some_are_null(warehouse: Any, tmp_path: Path
     schema = pa.schema([("v", vector), ("s", pa.struct([("v", vector)]))])
     rows = [{"v": [1.0, 2.0], "s": {"v": None}}, {"v": None, "s": None}, {"v": [3.0, 4.0], "s": {"v": [5.0, 6.0]}}]
     table = create_table(warehouse, "t", schema)
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.Table.from_pylist(rows, schema=schema))
-        writer.commit()
+    write_by_stream(table, pa.Table.from_pylist(rows, schema=schema))
     replicate(stream_read_builder(table).with_end(latest=True), ParquetTarget(tmp_path / "copy"))
     assert rows_of(tmp_path / "copy") == rows
 

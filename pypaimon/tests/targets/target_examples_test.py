@@ -20,7 +20,6 @@ pytestmark = pytest.mark.server
 
 
 def example(name: str) -> Any:
-    """A program of the examples, as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

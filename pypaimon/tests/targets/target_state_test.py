@@ -34,17 +34,9 @@ from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.targets import Target
 from pypaimon.streaming.targets.target_state import SavedState, is_of_older_release
 from pypaimon.streaming.testing import SmallTable
-from support.crash.racing_targets import race
+from support.crash.killed_target import race
 from support.samples import some
-from support.tables.target_places import (
-    LOCAL_PLACES,
-    DeltaPlace,
-    IcebergPlace,
-    Keys,
-    PostgresPlace,
-    Rows,
-    SQLitePlace,
-)
+from support.tables.target_places import LOCAL_PLACES, DeltaPlace, IcebergPlace, Keys, PostgresPlace, Rows, SQLitePlace
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
@@ -60,8 +52,6 @@ def source(tmp_path: Path) -> SmallTable:
 
 
 class PaimonPlace:
-    """Another Paimon table."""
-
     def __init__(self, directory: Path) -> None:
         self._table = SmallTable(directory / "copy", keys=())
 

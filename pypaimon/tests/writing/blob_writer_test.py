@@ -22,12 +22,10 @@ ROWS = [(1, b"one", None), (2, None, b"zwei"), (3, b"", b"three" * 10), (4, b"vi
 
 
 def table_of(directory: Path, columns: pa.Schema = COLUMNS, **options: str) -> Any:
-    """A new table, alone in its warehouse."""
     return blob_table(directory, columns=columns, **options).handle()
 
 
 def write(table: Any, *commits: Sequence[tuple[Any, ...]], columns: pa.Schema = COLUMNS) -> list[Any]:
-    """Commit rows; the reports."""
     with stream_write_builder(table).with_commit_user("blobs").open_sync() as writer:
         reports = []
         for each in commits:
@@ -41,21 +39,15 @@ def write(table: Any, *commits: Sequence[tuple[Any, ...]], columns: pa.Schema = 
 
 
 def read(table: Any) -> list[tuple[Any, ...]]:
-    """What this library reads."""
     builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True)
     return [tuple(row.values()) for row in rows(builder)]
-
-
-def read_by_pypaimon(table: Any) -> list[tuple[Any, ...]]:
-    """What pypaimon reads."""
-    return [tuple(row.values()) for row in batch_read(table)]
 
 
 def test_blobs_are_next_to_their_rows_and_have_their_ids(tmp_path: Path) -> None:
     table = table_of(tmp_path, blob__target_file_size="10 b", target_file_row_num="3")
     first, second = write(table, ROWS, ROWS[:1])
     assert (first.written.rows, second.written.rows) == (4, 1)
-    assert read(table) == read_by_pypaimon(table) == [*ROWS, ROWS[0]]
+    assert read(table) == [tuple(row.values()) for row in batch_read(table)] == [*ROWS, ROWS[0]]
     splits = table.new_read_builder().new_scan().plan().splits()
     found = [
         (file.write_cols[0], file.first_row_id, file.row_count, file.max_sequence_number, file.value_stats_cols)

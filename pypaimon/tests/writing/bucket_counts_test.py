@@ -24,6 +24,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.samples import seeded
+from support.tables.handles import read_with
 
 COLUMNS = pa.schema(
     [pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int32(), nullable=False), ("n", pa.int32())]
@@ -59,8 +60,7 @@ class Rescaled:
         return found
 
     def keys(self) -> list[tuple[int, int]]:
-        with stream_read_builder(self.table).with_end(latest=True).open_sync() as stream:
-            return sorted((row["p"], row["k"]) for batch in stream for row in batch.data.to_pylist())
+        return sorted((row["p"], row["k"]) for row in read_with(stream_read_builder(self.table).with_end(latest=True)))
 
     def files(self) -> int:
         return len(list(Path(str(self.table.table_path)).rglob("data-*")))

@@ -15,6 +15,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
 from support.java.twins import write
 from support.java.values import value
+from support.tables.handles import batch_table
 
 pytestmark = pytest.mark.java
 
@@ -60,8 +61,7 @@ def test_keys_that_one_has_written_are_known_to_the_other(java: LiveJava, tmp_pa
     held = [row for split in reply["plans"][0]["splits"] for row in split["rows"]]
     assert sorted(row[-1] for row in held) == [5] * len(keys)
     table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
-    builder = table.new_read_builder()
-    assert builder.new_read().to_arrow(builder.new_scan().plan().splits())["v"].to_pylist() == [5] * len(keys)
+    assert batch_table(table)["v"].to_pylist() == [5] * len(keys)
 
 
 def _key(types: tuple[str, ...], number: int) -> list[Any]:

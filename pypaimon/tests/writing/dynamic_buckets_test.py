@@ -21,7 +21,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.routing import key_hashes
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
-from support.tables.handles import create_table
+from support.tables.handles import create_table, write_by_pypaimon, write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -79,9 +79,7 @@ def test_keys_stay_in_their_buckets(table: Table) -> None:
         writer.commit()
         writer.write(rows(3, 4, 5, 6, 7, value="w"))
         writer.commit()
-    with table.writer().open_sync() as writer:
-        writer.write(changes(("-D", 0, "v0"), ("+U", 7, "x"), ("+I", 8, "v8"), ("+I", 9, "v9")))
-        writer.commit()
+    write_with(table.writer(), changes(("-D", 0, "v0"), ("+U", 7, "x"), ("+I", 8, "v8"), ("+I", 9, "v9")))
     check(table)
     assert [len(each) for each in indexed(table.handle()).values()] == [3, 3, 3, 1]
     assert table.rows() == [
@@ -93,14 +91,9 @@ def test_pypaimon_continues(table: Table) -> None:
     for number in range(4):
         keys = rows(*range(3 * number, 3 * number + 5), value=f"{number}.")
         if number % 2:
-            builder = table.handle().new_batch_write_builder()
-            write, commit = builder.new_write(), builder.new_commit()
-            write.write_arrow(keys)
-            commit.commit(write.prepare_commit())
+            write_by_pypaimon(table.handle(), keys)
         else:
-            with table.writer().open_sync() as writer:
-                writer.write(keys)
-                writer.commit()
+            write_with(table.writer(), keys)
         check(table)
     assert len(table.rows()) == 14
 
@@ -145,9 +138,7 @@ def test_two_writers_of_new_keys_cannot_both_commit(table: Table) -> None:
         with pytest.raises(WriterClosedError):
             two.write(rows(2))
         assert table.rows() == [(1, "v1"), (2, "v2")]
-        with table.writer("two").open_sync() as again:
-            again.write(rows(2, 3, value="w"))
-            again.commit()
+        write_with(table.writer("two"), rows(2, 3, value="w"))
         # By turns they may go on.
         one.write(rows(3, 4, value="x"))
         one.commit()
@@ -162,9 +153,7 @@ def test_buckets_hold_over_new_columns_in_one_commit(table: Table, meanwhile: tu
     with table.writer("one").open_sync() as one:
         one.write(rows(1))
         if meanwhile:
-            with table.writer("two").open_sync() as two:
-                two.write(rows(*meanwhile))
-                two.commit()
+            write_with(table.writer("two"), rows(*meanwhile))
         later = [{"op": "c", "after": {"k": key, "v": "w", "new": True}} for key in (1, 2)]
         one.write_changes(later, "debezium-json", on_new_column="add")
         with pytest.raises(WriterConflictError) if meanwhile else nullcontext():
@@ -179,9 +168,7 @@ def test_an_overwrite_between_ends_the_commit(table: Table) -> None:
         one.commit()
         # No key of it is new.
         one.write(rows(1))
-        with table.writer("two").with_overwrite().open_sync() as two:
-            two.write(rows(7))
-            two.commit()
+        write_with(table.writer("two").with_overwrite(), rows(7))
         with pytest.raises(WriterConflictError):
             one.commit()
     assert table.rows() == [(7, "v7")]
@@ -189,18 +176,14 @@ def test_an_overwrite_between_ends_the_commit(table: Table) -> None:
 
 
 def test_overwrites_begin_again(table: Table) -> None:
-    with table.writer().open_sync() as writer:
-        writer.write(rows(*range(9)))
-        writer.commit()
+    write_with(table.writer(), rows(*range(9)))
     with table.writer().with_overwrite().open_sync() as writer:
         for keys in ((7, 8), (8, 9)):
             writer.write(rows(*keys))
             writer.commit()
     check(table)
     assert indexed(table.handle()).keys() == {0} and table.rows() == [(8, "v8"), (9, "v9")]
-    with table.writer().open_sync() as writer:
-        writer.write(rows(8, 9, 10, 11))
-        writer.commit()
+    write_with(table.writer(), rows(8, 9, 10, 11))
     check(table)
 
 
@@ -285,9 +268,7 @@ def test_a_process_that_dies_leaves_keys_where_they_were(table: Table) -> None:
 
 
 def test_a_damaged_index_does_not_count_as_empty(table: Table) -> None:
-    with table.writer().open_sync() as writer:
-        writer.write(rows(1, 2))
-        writer.commit()
+    write_with(table.writer(), rows(1, 2))
     (path,) = (table.path / "index").iterdir()
     data = path.read_bytes()
     for damaged in (data[:-1], data[:4], None):

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+from pypaimon.streaming import compact, stream_read_builder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.files.statistics import ColumnBounds, StatsMode
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from support.tables.handles import create_table
+from support.tables.handles import create_table, write_by_stream
 from support.tables.written_rows import commit, recount, rows_of, stored, write
 
 pytestmark = pytest.mark.slow
@@ -206,9 +206,7 @@ def test_a_changelog_file_ends_with_its_number_of_rows_too(warehouse: Any, produ
     options = {"bucket": "1", "changelog-producer": producer, "target-file-row-num": "3"}
     schema = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())])
     table = create_table(warehouse, "t", schema, primary_keys=["k"], options=options)
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({"k": range(7), "v": range(7)}, schema=schema))
-        writer.commit()
+    write_by_stream(table, pa.table({"k": range(7), "v": range(7)}, schema=schema))
     assert compact(table, full=True).after.files == 1
     path = Path(str(table.table_path))
     assert sorted(pq.read_metadata(each).num_rows for each in path.rglob("changelog-*.parquet")) == [1, 3, 3]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import PaimonStreamError, stream_write_builder
@@ -20,7 +19,7 @@ from pypaimon.streaming.errors import WriterClosedError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, seeded
 from support.stores.s3_server import S3Server
-from support.tables.handles import batch_table
+from support.tables.handles import batch_table, create_table
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -147,8 +146,7 @@ def test_credentials_end(server: S3Server, status: int, request: pytest.FixtureR
     drawn = seeded(request.node.name)
     for after in range(1, 60) if SOAK else sorted(drawn.sample(range(18), 2)):
         name = f"t{after}"
-        catalog.create_table(f"db.{name}", Schema.from_pyarrow_schema(columns, options=QUICK), False)
-        table = catalog.get_table(f"db.{name}")
+        table = create_table(catalog, name, columns, options=QUICK)
         without_pauses(table)
         with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
             writer.write(pa.table({"k": [0]}))
@@ -178,8 +176,7 @@ def test_a_store_whose_credentials_ended_does_not_count_as_one_without_condition
     """Both are answered with status 400; without conditions later commits could replace those of others."""
     catalog = server.catalog("conditions")
     catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(pa.schema([("k", pa.int64())]), options=QUICK), False)
-    table = catalog.get_table("db.t")
+    table = create_table(catalog, "t", pa.schema([("k", pa.int64())]), options=QUICK)
     with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
         for key in range(2):
             writer.write(pa.table({"k": [key]}))

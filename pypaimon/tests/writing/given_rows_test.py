@@ -14,8 +14,8 @@ import pytest
 from pypaimon.streaming import StreamConfigError, stream_write_builder
 from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.writing import pending_rows, record_writer
-from support.stores.descriptors import descriptors
-from support.tables.handles import batch_read, create_table
+from support.process_state import descriptors
+from support.tables.handles import batch_read, create_table, write_by_stream
 from support.tables.written_tables import key_value_table
 
 pytestmark = pytest.mark.slow
@@ -56,9 +56,7 @@ def test_little_of_a_large_table_does_not_keep_it_in_memory(tmp_path: Path) -> N
 def test_lists_of_polars_that_are_null_over_elements_are_null(warehouse: Any) -> None:
     table = create_table(warehouse, "t", pa.schema([("n", pa.int64()), ("l", pa.list_(pa.string()))]))
     frame = polars.DataFrame({"n": [1, 2, 3], "l": [["a"], ["b", "c"], ["d"]]})
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(frame.with_columns(l=polars.when(polars.col("n") != 2).then(polars.col("l"))))
-        writer.commit()
+    write_by_stream(table, frame.with_columns(l=polars.when(polars.col("n") != 2).then(polars.col("l"))))
     assert batch_read(table) == [{"n": 1, "l": ["a"]}, {"n": 2, "l": None}, {"n": 3, "l": ["d"]}]
 
 
@@ -71,26 +69,20 @@ def test_many_bytes_at_once_are_taken_in_pieces(
     texts = [str(number) * 40 for number in range(20)]
     rows = pa.table({"n": range(20), "s": pa.array(texts, kind)})
     assert len(list(pending_rows.arrow_input(rows).batches)) > 5
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(rows)
-        writer.commit()
+    write_by_stream(table, rows)
     assert batch_read(table) == [{"n": number, "s": text} for number, text in enumerate(texts)]
 
 
 @pytest.mark.parametrize("given", [["a"], ["A"], ["A", "a"]], ids="".join)
 def test_a_column_goes_to_the_one_of_its_name_and_to_no_other(warehouse: Any, given: list[str]) -> None:
     table = create_table(warehouse, "t", CASES)
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({name: pa.array([ord(name)], pa.int32()) for name in given}))
-        writer.commit()
+    write_by_stream(table, pa.table({name: pa.array([ord(name)], pa.int32()) for name in given}))
     assert batch_read(table) == [{name: ord(name) if name in given else None for name in "aA"}]
 
 
 def test_a_name_that_differs_in_case_only_is_taken_with_wider_numbers(warehouse: Any) -> None:
     table = create_table(warehouse, "t", pa.schema([("id", pa.int32())]))
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pandas.DataFrame({"ID": [7]}))
-        writer.commit()
+    write_by_stream(table, pandas.DataFrame({"ID": [7]}))
     assert batch_read(table) == [{"id": 7}]
 
 

@@ -23,10 +23,10 @@ from pypaimon.streaming.writing.routing import BucketKeys
 from support.corpus.values import column_values
 from support.java.live import LiveJava
 from support.java.values import value
-from support.process_zone import in_zone
+from support.process_state import in_zone
 from support.samples import SOAK, sample_seed, seeded
-from support.tables.arrow_layouts import ArrowRows
-from support.tables.edge_values import EDGES, fields, fill
+from support.tables.handles import write_with
+from support.tables.sample_values import EDGES, ArrowRows, fields, fill
 from support.tables.written_rows import KINDS, commit, recount
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]
@@ -117,7 +117,7 @@ KEYS = [
 ]  # fmt: skip
 ODD_KEYS = {
     # The fewest bytes of these numbers are fewer than Python says.
-    "DECIMAL(38, 10)": ["-0.0000000128", "0.0000000128", "-0.0000032768", "9999999999999999999999999999.9999999999"],
+    "DECIMAL(38, 10)": ["-0.0000000128", "0.0000000128", "-0.0000032768", "9999999999999999999999999999.9999999999"]
 }
 
 
@@ -222,9 +222,7 @@ def write_for(table: Any, rows: pa.Table, zone: str | None) -> None:
     builder = stream_write_builder(table)
     if zone is not None:
         builder.with_time_zone(zone)
-    with builder.open_sync() as writer:
-        writer.write(rows)
-        writer.commit()
+    write_with(builder, rows)
 
 
 def found_here(table: Any) -> pa.Table:
@@ -375,7 +373,6 @@ def java_answers(
 
 
 def batch_of(warehouse: Path, keyed: bool) -> pa.RecordBatch:
-    """The rows of the first snapshot, as they came."""
     table = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t")
     options = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
     builder = stream_read_builder(table.copy(options))
@@ -389,7 +386,6 @@ def batch_of(warehouse: Path, keyed: bool) -> pa.RecordBatch:
 
 
 def read(java: LiveJava, mode: str = "from-snapshot", **arguments: Any) -> list[str]:
-    """What Java streams of the table, sorted."""
     options = {"scan.mode": mode, **({"scan.snapshot-id": "1"} if mode == "from-snapshot" else {})}
     reply = java.call("read", options=options, **arguments)
     assert reply["end"] == "waiting", json.dumps(reply["end"])

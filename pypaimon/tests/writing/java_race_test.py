@@ -19,6 +19,7 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import StreamReadBuilder, stream_write_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import JavaError, LiveJava
+from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
@@ -32,10 +33,7 @@ COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string(
 def test_each_commit_is_there_once(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
     table = made(java, tmp_path, keyed)
     ours = 0
-    with (
-        ThreadPoolExecutor(1) as pool,
-        stream_write_builder(table).with_commit_user("ours").open_sync() as writer,
-    ):
+    with ThreadPoolExecutor(1) as pool, stream_write_builder(table).with_commit_user("ours").open_sync() as writer:
         # The writer is open: one commit of ours at least is under way at the same time, on a busy machine too.
         running = pool.submit(javas, java)
         while ours == 0 or not running.done():
@@ -56,7 +54,6 @@ def test_each_commit_is_there_once(java: LiveJava, tmp_path: Path, keyed: bool) 
 
 
 def made(java: LiveJava, warehouse: Path, keyed: bool) -> Any:
-    """A table of Java's."""
     # Waits of up to ten seconds would leave the table to one of them.
     waits = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "20 ms", "commit.max-retries": "100"}
     options = {"write-only": "true", **waits}
@@ -87,8 +84,7 @@ def java_reads(java: LiveJava) -> list[int]:
 
 def batch_reads(table: Any) -> list[int]:
     """Keys as pypaimon's batch read gives them."""
-    builder = table.new_read_builder()
-    found: list[int] = builder.new_read().to_arrow(builder.new_scan().plan().splits())["k"].to_pylist()
+    found: list[int] = batch_table(table)["k"].to_pylist()
     return found
 
 

@@ -24,7 +24,6 @@ class Assigner:
         self.counts: dict[int, int] = {}
 
     def assign(self, key: int) -> int | None:
-        """The bucket of a key; None: any that is there."""
         if key in self.keys:
             return self.keys[key]
         room = [bucket for bucket, count in sorted(self.counts.items()) if count < self.rules.target]

@@ -25,7 +25,6 @@ NAMED = {"data", "manifest", "half-written"}
 
 
 def killed(directory: Path, kind: str, who: str) -> dict[str, Any]:
-    """What is there after all deaths."""
     command = program("support.crash.killed_writer", str(directory), kind, who, str(KILLS), str(sample_seed()))
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)

@@ -9,6 +9,7 @@ import pytest
 
 from pypaimon.streaming import compact
 from pypaimon.streaming.writing.writable_tables import left_out
+from support.tables.handles import write_with
 from support.tables.written_tables import key_value_table, rows
 
 ASKED = {
@@ -29,9 +30,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 def test_writers_of_a_process_log_once_what_they_do_not_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = key_value_table(tmp_path, **ASKED)
     for key in range(2):
-        with table.writer().open_sync() as writer:
-            writer.write(rows(key))
-            writer.commit()
+        write_with(table.writer(), rows(key))
     assert lines(caplog) == [
         {
             "event": "upkeep_left_out",
@@ -74,7 +73,5 @@ def test_callbacks_of_commits_are_reported_for_compactions_too(
 
 
 def test_a_table_that_asks_for_nothing_gets_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with key_value_table(tmp_path).writer().open_sync() as writer:
-        writer.write(rows(1))
-        writer.commit()
+    write_with(key_value_table(tmp_path).writer(), rows(1))
     assert lines(caplog) == []

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import PaimonStreamError, compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.metadata.file_paths import merged_changelog_range
 from support.stores.fault_file_io import Call, FaultFileIO, failing
+from support.tables.handles import catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
 
@@ -21,12 +21,9 @@ MERGED = {"precommit-compact": "true", "bucket": "4"}
 
 
 def made(warehouse: Path, **options: str) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(warehouse)
     given = {**MERGED, **options}
-    schema = Schema.from_pyarrow_schema(ROWS, partition_keys=["p"], primary_keys=["p", "k"], options=given)
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    return create_table(catalog, "t", ROWS, partition_keys=["p"], primary_keys=["p", "k"], options=given)
 
 
 def write(table: Any, value: str, keys: int = 40) -> None:
@@ -101,11 +98,8 @@ def test_only_small_files_are_put_together_and_up_to_the_size_of_a_file(
 
 def test_the_former_name_of_the_option_counts(tmp_path: Path) -> None:
     options = {"changelog-producer": "input", "changelog.precommit-compact": "true", "bucket": "4"}
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    schema = Schema.from_pyarrow_schema(ROWS, partition_keys=["p"], primary_keys=["p", "k"], options=options)
-    catalog.create_table("db.t", schema, False)
-    table = catalog.get_table("db.t")
+    catalog = catalog_with_database(tmp_path)
+    table = create_table(catalog, "t", ROWS, partition_keys=["p"], primary_keys=["p", "k"], options=options)
     write(table, "x")
     assert len(changelogs(table)) == 2
 
@@ -119,10 +113,7 @@ def test_a_changelog_that_is_alone_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_files_outside_of_the_table_stay_there(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    external = {
-        "data-file.external-paths": f"file://{outside}",
-        "data-file.external-paths.strategy": "round-robin",
-    }
+    external = {"data-file.external-paths": f"file://{outside}", "data-file.external-paths.strategy": "round-robin"}
     table = made(tmp_path / "m", **{"changelog-producer": "input", **external})
     write(table, "x")
     assert changelogs(table) == []

@@ -20,8 +20,8 @@ from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.model.normal_form import normal_array, normal_table
 from pypaimon.streaming.targets.lakes.lake_table import fitted_to_delta, fitted_to_iceberg
 from support.samples import seeded
-from support.tables.arrow_layouts import ArrowRows
 from support.tables.handles import create_table
+from support.tables.sample_values import ArrowRows
 
 SAMPLES = 150
 READERS = {"parquet": pq.read_table, "orc": orc.read_table}

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import StreamConfigError, compact, stream_read_builder, stream_write_builder
@@ -24,6 +24,14 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.record_writer import NewPartitions
 from support.java.live import JavaError, LiveJava
+from support.tables.handles import (
+    batch_table,
+    catalog_with_database,
+    create_table,
+    write_by_pypaimon,
+    write_by_stream,
+    write_with,
+)
 
 STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
 PATTERN = "partition.timestamp-pattern"
@@ -184,9 +192,7 @@ def test_rows_of_one_partition_are_in_one_whatever_wrote_them(java: LiveJava, tm
         )  # fmt: skip
         java.call("write", flushes=[[["+I", *each, 1] for each in given]])
         table = CatalogFactory.create({"warehouse": warehouse}).get_table("d.t")
-        with stream_write_builder(table).open_sync() as writer:
-            writer.write(rows_of(table))
-            writer.commit()
+        write_by_stream(table, rows_of(table))
         assert len(set(partition_rows(table))) == len(given), kind
         assert rows_in_java(java) == len(given) * (1 if keyed else 2), kind
         report = compact(table, full=True)
@@ -196,25 +202,17 @@ def test_rows_of_one_partition_are_in_one_whatever_wrote_them(java: LiveJava, tm
 
 
 def made(warehouse: Path, columns: pa.Schema, *keys: str, **options: str) -> Any:
-    """A table with the partition column `p`."""
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["p"], list(keys), options), False)
-    return catalog.get_table("db.t")
+    catalog = catalog_with_database(warehouse)
+    return create_table(catalog, "t", columns, partition_keys=["p"], primary_keys=list(keys), options=options)
 
 
 def written_by_pypaimon(table: Any, rows: pa.Table) -> None:
-    builder = table.new_batch_write_builder()
-    writer, commit = builder.new_write(), builder.new_commit()
-    writer.write_arrow(rows)
-    commit.commit(writer.prepare_commit())
+    write_by_pypaimon(table, rows)
 
 
 def overwritten(table: Any, rows: pa.Table) -> None:
     """The partitions of the rows hold these."""
-    with stream_write_builder(table).with_overwrite().open_sync() as writer:
-        writer.write(rows)
-        writer.commit()
+    write_with(stream_write_builder(table).with_overwrite(), rows)
 
 
 FINE = pa.schema([("p", pa.timestamp("us")), ("k", pa.int64())])
@@ -237,15 +235,12 @@ def test_an_overwrite_replaces_a_partition_with_the_bytes_of_pypaimon(tmp_path: 
     table = made(tmp_path, FINE)
     written_by_pypaimon(table, pa.table({"p": [None, None], "k": [1, 2]}, schema=FINE))
     overwritten(table, pa.table({"p": [None], "k": [3]}, schema=FINE))
-    builder = table.new_read_builder()
-    assert builder.new_read().to_arrow(builder.new_scan().plan().splits())["k"].to_pylist() == [3]
+    assert batch_table(table)["k"].to_pylist() == [3]
 
 
 def test_partitions_that_differ_by_nanoseconds_are_overwritten_each_by_itself(tmp_path: Path) -> None:
     table = made(tmp_path, FINEST)
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table({"p": [123_456_788, 123_456_789], "k": [1, 2]}, schema=FINEST))
-        writer.commit()
+    write_by_stream(table, pa.table({"p": [123_456_788, 123_456_789], "k": [1, 2]}, schema=FINEST))
     directory = TableDirectory.of(table)
     (manifest,) = TableState(directory, directory.snapshots.get_latest_snapshot()).manifests
     stats = manifest["_PARTITION_STATS"]
@@ -262,9 +257,7 @@ def test_a_partition_with_other_buckets_takes_no_rows_whatever_its_value(tmp_pat
     columns = pa.schema([pa.field("p", value.type, nullable=False), pa.field("k", pa.int64(), nullable=False)])
     rows = pa.table([pa.array([value]), pa.array([1])], schema=columns)
     table = made(tmp_path, columns, "p", "k", bucket="1")
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(rows)
-        writer.commit()
+    write_by_stream(table, rows)
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
     catalog.alter_table("db.t", [SchemaChange.set_option("bucket", "2")], False)
     with (

@@ -7,22 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.tables.handles import catalog_with_database, create_table
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("d", False)
+    catalog = catalog_with_database(tmp_path, "d")
     options = {"bucket": "-2", "target-file-row-num": "1"}
-    catalog.create_table("d.t", Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options=options), False)
-    return catalog.get_table("d.t")
+    return create_table(catalog, "t", COLUMNS, primary_keys=["id"], options=options, database="d")
 
 
 def written(table: Any, user: str, *names: str) -> None:

@@ -36,7 +36,7 @@ def test_each_row_comes_once_with_its_partition_and_bucket_in_order(
 ) -> None:
     options = {"bucket": "3", "bucket-key": "k", "bucket-function.type": function} if function else {}
     name = f"db.t_{'_'.join(partition)}_{function}"
-    if name not in _made(warehouse):
+    if name not in {f"db.{name}" for name in warehouse.list_tables("db")}:
         create_table(warehouse, name[3:], COLUMNS, partition_keys=partition, options=options)
     table = warehouse.get_table(name)
     batch = rows_of(COLUMNS, [(*row, number) for number, row in enumerate(rows)])
@@ -58,10 +58,6 @@ def test_each_row_comes_once_with_its_partition_and_bucket_in_order(
             else:
                 assert bucket == 0
     assert sorted(seen) == list(range(len(rows)))
-
-
-def _made(warehouse: Any) -> set[str]:
-    return {f"db.{name}" for name in warehouse.list_tables("db")}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ ORDERED = {"bucket": "1", "sequence.snapshot-ordering": "true", "write-only": "t
 
 
 def state(table: Table) -> list[tuple[int, str]]:
-    """What it holds."""
     builder = stream_read_builder(table.handle()).with_start("latest-full").with_end(latest=True)
     with builder.new_streaming_scan() as scan:
         (plan,) = scan.stream_sync()

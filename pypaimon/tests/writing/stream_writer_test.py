@@ -27,7 +27,7 @@ from pypaimon.streaming.errors import (
     WriterConflictError,
 )
 from support.crash.crashing_file_io import MortalFileIO
-from support.tables.handles import batch_table
+from support.tables.handles import batch_table, create_table, write_by_stream, write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -181,9 +181,7 @@ def test_a_commit_after_one_of_its_own_costs_few_requests(table: Table) -> None:
     ids=["table", "record batch", "reader", "pandas", "polars", "dictionary", "large text", "other order"],
 )
 def test_what_it_takes(table: Table, make: Any) -> None:
-    with table.writer().open_sync() as writer:
-        writer.write(make(rows(1, 2)))
-        writer.commit()
+    write_with(table.writer(), make(rows(1, 2)))
     assert table.rows() == [(1, "v1"), (2, "v2")]
 
 
@@ -277,9 +275,7 @@ def test_kinds_that_the_merge_engine_cannot_take(tmp_path: Path) -> None:
 
 def test_kinds_in_a_column_that_is_named(table: Table) -> None:
     named = changes(("+I", 1, "a"), ("-D", 1, "a"), ("+I", 2, "b")).rename_columns(["op", "k", "v"])
-    with table.writer().with_row_kind_column("op").open_sync() as writer:
-        writer.write(named)
-        writer.commit()
+    write_with(table.writer().with_row_kind_column("op"), named)
     assert table.rows() == [(2, "b")]
 
 
@@ -303,15 +299,11 @@ def test_settings_that_cannot_work_are_refused(table: Table, tmp_path: Path) -> 
 
 
 def test_a_partition_that_is_divided_again_meanwhile_ends_the_commit(table: Table) -> None:
-    with table.writer().open_sync() as writer:
-        writer.write(rows(1))
-        writer.commit()
+    write_with(table.writer(), rows(1))
     with table.writer().open_sync() as late:
         late.write(rows(*range(10)))
         table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "3")], False)
-        with table.writer("other").with_overwrite().open_sync() as other:
-            other.write(rows(7))
-            other.commit()
+        write_with(table.writer("other").with_overwrite(), rows(7))
         with pytest.raises(CommitConflictError, match="was rescaled meanwhile"):
             late.commit()
     assert table.rows() == [(7, "v7")]
@@ -320,28 +312,20 @@ def test_a_partition_that_is_divided_again_meanwhile_ends_the_commit(table: Tabl
 def test_a_partition_that_is_replaced_meanwhile_takes_more_rows(table: Table) -> None:
     with table.writer().open_sync() as late:
         late.write(rows(1))
-        with table.writer("other").with_overwrite().open_sync() as other:
-            other.write(rows(7))
-            other.commit()
+        write_with(table.writer("other").with_overwrite(), rows(7))
         late.commit()
     assert table.rows() == [(1, "v1"), (7, "v7")]
 
 
 def test_overwrite_replaces(table: Table) -> None:
     for key in (1, 2):
-        with table.writer().with_overwrite().open_sync() as writer:
-            writer.write(rows(key))
-            writer.commit()
+        write_with(table.writer().with_overwrite(), rows(key))
         assert table.rows() == [(key, f"v{key}")]
 
 
 def partitioned(table: Table) -> Any:
-    """A table of days and values."""
-    from pypaimon import Schema
-
     columns = pa.schema([("day", pa.string()), ("value", pa.int64())])
-    table.catalog.create_table("db.days", Schema.from_pyarrow_schema(columns, partition_keys=["day"]), False)
-    return table.catalog.get_table("db.days")
+    return create_table(table.catalog, "days", columns, partition_keys=["day"])
 
 
 @pytest.mark.parametrize(
@@ -351,9 +335,7 @@ def partitioned(table: Table) -> Any:
 )
 def test_overwrite_of_partitions(table: Table, partition: Any, left: Any) -> None:
     days = partitioned(table)
-    with stream_write_builder(days).open_sync() as writer:
-        writer.write(pa.table({"day": ["a", "b"], "value": [1, 2]}))
-        writer.commit()
+    write_by_stream(days, pa.table({"day": ["a", "b"], "value": [1, 2]}))
     with stream_write_builder(days).with_overwrite(partition).open_sync() as writer:
         writer.write(pa.table({"day": ["a"], "value": [9]}))
         if left is None:
@@ -397,8 +379,7 @@ def test_a_watermark_is_noted_and_never_falls(table: Table) -> None:
 def test_a_table_that_is_dropped_or_recreated(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
-        table.drop()
-        table.create()
+        table.recreate()
         with pytest.raises(TableChangedError, match="recreated"):
             writer.commit()
         with pytest.raises(WriterClosedError):

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import BadChangeError, BadRowError
 from pypaimon.streaming.paimon.internals import AtomicType, DataField
-from support.tables.handles import batch_read
+from support.tables.handles import batch_read, catalog_with_database, read_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table
 
@@ -37,8 +37,7 @@ def table(tmp_path: Path) -> Table:
 
 def changelog(table: Table) -> list[tuple[Any, ...]]:
     builder = stream_read_builder(table.handle()).with_start("earliest").with_end(latest=True)
-    with builder.open_sync() as stream:
-        return [tuple(row.values()) for batch in stream for row in batch.data.to_pylist()]
+    return [tuple(row.values()) for row in read_with(builder)]
 
 
 HISTORY = [
@@ -110,8 +109,7 @@ def test_columns_are_added_in_the_middle_of_a_commit(table: Table) -> None:
 
 
 def test_types_are_made_wider_in_the_middle_of_a_commit(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path)
     columns = [
         DataField(0, "id", AtomicType("INT", False)),
         DataField(1, "n", AtomicType("INT")),
@@ -139,12 +137,8 @@ def test_a_table_without_a_key_takes_inserts(tmp_path: Path) -> None:
 
 
 def test_kinds_go_into_the_column_that_the_table_names(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    columns = [
-        DataField(0, "id", AtomicType("INT", False)),
-        DataField(1, "kind", AtomicType("STRING")),
-    ]
+    catalog = catalog_with_database(tmp_path)
+    columns = [DataField(0, "id", AtomicType("INT", False)), DataField(1, "kind", AtomicType("STRING"))]
     options = {"bucket": "1", "rowkind.field": "kind"}
     catalog.create_table("db.t", Schema(fields=columns, primary_keys=["id"], options=options), False)
     with stream_write_builder(catalog.get_table("db.t")).open_sync() as writer:

@@ -17,18 +17,13 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    BlockingStreamWriter,
-    PaimonStreamError,
-    TableChangedError,
-    compact,
-    stream_write_builder,
-)
+from pypaimon.streaming import BlockingStreamWriter, PaimonStreamError, TableChangedError, compact, stream_write_builder
 from pypaimon.streaming.commit.ledger import WINDOW
 from pypaimon.streaming.errors import WriterClosedError, WriterConflictError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, sample_seed
 from support.stores.counting_file_io import CountingFileIO
+from support.tables.handles import write_with
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -47,12 +42,8 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def other(key: int) -> Between:
-    """Another writer commits a row."""
-
     def commit(table: Table) -> None:
-        with table.writer("other").open_sync() as writer:
-            writer.write(rows(key, value="other"))
-            writer.commit()
+        write_with(table.writer("other"), rows(key, value="other"))
 
     return commit
 
@@ -71,8 +62,7 @@ def altered(*changes: SchemaChange) -> Between:
 
 
 def recreated(table: Table) -> None:
-    table.drop()
-    table.create()
+    table.recreate()
 
 
 GOES_ON: dict[str, Between] = {
@@ -101,7 +91,6 @@ def visible(table: Table) -> Counter[tuple[Any, ...]]:
 
 
 def behind(table: Table, state: Counter[tuple[Any, ...]], *keys: int) -> Counter[tuple[Any, ...]]:
-    """A state with rows that the writer has added."""
     new = [(key, f"new{key}") for key in keys]
     if table.handle().is_primary_key_table:
         return Counter([*{**dict(iter(state)), **dict(new)}.items()])
@@ -196,14 +185,11 @@ def test_a_writer_ends(table: Table, between: str, stage: str) -> None:
     assert set(table.data_files()) - before <= (set() if state is None else live_files(table))
     if state is not None:
         assert visible(table) == state
-        with table.writer().open_sync() as writer:
-            writer.write(rows(9, value="new"))
-            writer.commit()
+        write_with(table.writer(), rows(9, value="new"))
         assert visible(table) == behind(table, state, 9)
 
 
 def live_files(table: Table) -> set[Path]:
-    """Data files that some snapshot names."""
     directory, found = TableDirectory.of(table.handle()), set[str]()
     for snapshot in directory.snapshots.list_snapshots():
         lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]

@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 from pypaimon.streaming import TableChangedError, stream_write_builder
 from pypaimon.streaming.io.new_object import MOST_HELD
 from pypaimon.streaming.io.object_reads import SWITCH
 from support.stores.s3_server import S3Server
-from support.tables.handles import batch_read
+from support.tables.handles import batch_read, create_table
 
 pytestmark = pytest.mark.server
 
@@ -24,9 +23,7 @@ def created(server: S3Server, warehouse: str, keyed: bool) -> Any:
     catalog = server.catalog(warehouse)
     catalog.create_database("db", True)
     keys, options = (["id"], {"bucket": "1"}) if keyed else (None, {})
-    schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=keys, options=options)
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    return create_table(catalog, "t", COLUMNS, primary_keys=keys, options=options)
 
 
 def row(number: int, value: bytes = b"") -> pa.Table:
@@ -69,10 +66,7 @@ def test_a_large_file_is_written_in_parts(server: S3Server, switch: str, monkeyp
     monkeypatch.setenv(SWITCH, switch)
     table = created(server, f"large-{switch}", keyed=False)
     value = bytes(range(256)) * (MOST_HELD // 256 + 1)
-    with (
-        server.asked() as asked,
-        stream_write_builder(table.copy({"file.compression": "none"})).open_sync() as writer,
-    ):
+    with server.asked() as asked, stream_write_builder(table.copy({"file.compression": "none"})).open_sync() as writer:
         writer.write(row(1, value))
         writer.commit()
     assert sum(method == "POST" and "/bucket-0/" in path and "uploads" in path for method, path in asked) == 1

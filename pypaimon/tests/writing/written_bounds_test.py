@@ -14,8 +14,8 @@ from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.streaming import stream_read_builder
 from support.samples import seeded
-from support.tables.edge_values import EDGES, edge_table, fill
-from support.tables.handles import create_table
+from support.tables.handles import batch_table, create_table, read_with
+from support.tables.sample_values import EDGES, edge_table, fill
 from support.tables.written_rows import commit, stored
 
 OPERATORS = {
@@ -55,8 +55,7 @@ def test_pypaimon_finds_every_row_with_file_indexes(warehouse: Any, kind: str) -
 def check_filters(table: Any, types: list[str], name: str) -> None:
     """Hold what pypaimon finds by filters against all that it reads."""
     source = seeded(name)
-    builder = table.new_read_builder()
-    rows = builder.new_read().to_arrow(builder.new_scan().plan().splits()).sort_by("k")
+    rows = batch_table(table).sort_by("k")
     for _ in range(SAMPLES):
         number = source.randrange(len(types))
         column, given = f"c{number}", rows[f"c{number}"].to_pylist()
@@ -111,5 +110,4 @@ def test_statistics_and_indexes_of_char_in_orc_are_of_what_java_reads(warehouse:
     assert (file.value_stats.min_values.values, file.value_stats.max_values.values) == (["ab"], ["b"])
     assert stored(file.file_path)["v"].to_pylist() == ["ab", "b"]
     builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True).with_filter("v = 'ab'")
-    with builder.open_sync() as stream:
-        assert [row for batch in stream for row in batch.data.to_pylist()] == [{"v": "ab"}]
+    assert read_with(builder) == [{"v": "ab"}]

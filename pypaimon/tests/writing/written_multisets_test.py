@@ -38,7 +38,6 @@ def multisets(catalog: Any, **options: str) -> Any:
 
 
 def read(table: Any) -> list[tuple[Any, ...]]:
-    """What it holds."""
     builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True)
     with builder.new_streaming_scan() as scan:
         (plan,) = scan.stream_sync()

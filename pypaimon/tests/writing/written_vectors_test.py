@@ -15,15 +15,10 @@ VECTOR = pa.list_(pa.float32(), 2)
 COLUMNS = pa.schema(
     [pa.field("k", pa.int32(), False), ("v", VECTOR), ("a", pa.list_(VECTOR)), ("s", pa.struct([("v", VECTOR)]))]
 )
-ROWS = [
-    (1, [1.0, 2.0], [[3.0, 4.0], None], {"v": [5.0, 6.0]}),
-    (2, None, None, None),
-    (3, [7.0, 8.0], [], {"v": None}),
-]
+ROWS = [(1, [1.0, 2.0], [[3.0, 4.0], None], {"v": [5.0, 6.0]}), (2, None, None, None), (3, [7.0, 8.0], [], {"v": None})]
 
 
 def table(rows: list[Any]) -> pa.Table:
-    """Rows."""
     columns = zip(zip(*rows, strict=True), COLUMNS, strict=True)
     return pa.table([pa.array(list(column), field.type) for column, field in columns], schema=COLUMNS)
 

@@ -8,12 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    PositionBeyondLatestError,
-    PositionExpiredError,
-    StreamConfigError,
-    TableChangedError,
-)
+from pypaimon.streaming import PositionBeyondLatestError, PositionExpiredError, StreamConfigError, TableChangedError
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from support.corpus.cases import load
 from support.spark.driver import Driver, Offset
@@ -34,9 +29,7 @@ FULL_STARTS = {
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Three snapshots of a row each, the second one with a tag."""
-    table = Table(tmp_path / "warehouse")
-    for number in range(3):
-        table.commit([number])
+    table = Table(tmp_path / "warehouse").commit_each(range(3))
     table.handle().create_tag("two", 2)
     return table
 
@@ -59,8 +52,7 @@ def test_each_run_comes_as_far_as_the_table(table: Table, start: dict[str, str],
     rows, offset = run(table, None, **start, **limits)
     assert sorted(row[0] for row in rows) == [0, 1, 2]
     assert run(table, offset, **start, **limits) == ([], offset)
-    table.commit([3])
-    table.commit([4])
+    table.commit_each((3, 4))
     rows, offset = run(table, offset, **start, **limits)
     assert sorted(row[0] for row in rows) == [3, 4]
 
@@ -76,8 +68,7 @@ def test_a_state_that_limits_cut_into_many_batches_is_planned_once(
         return plain(reader, manifests, *more)
 
     monkeypatch.setattr(ManifestReader, "entries", entries)
-    for number in range(3, 6):
-        table.commit([number])
+    table.commit_each(range(3, 6))
     driver = Driver(table, maxFilesPerTrigger="1")
     if frozen:
         driver.reader.prepareForTriggerAvailableNow()
@@ -122,11 +113,9 @@ def test_a_recreated_table_is_an_error(tmp_path: Path, begun_empty: bool, commit
     if not begun_empty:
         table.commit([1])
     _, offset = run(table, None)
-    table.drop()
-    table.create()
+    table.recreate()
     table._writer = table.handle()
-    for number in range(commits):
-        table.commit([number])
+    table.commit_each(range(commits))
     with pytest.raises(TableChangedError, match="re-created"):
         run(table, offset)
     with pytest.raises(TableChangedError, match="re-created"):
@@ -141,8 +130,7 @@ def test_a_recreated_table_is_an_error(tmp_path: Path, begun_empty: bool, commit
 def test_a_checkpoint_needs_no_tag(table: Table, full: str, available_now: bool) -> None:
     start = {"start__tag": "two", "start__full": full}
     driver = Driver(table, **start)
-    first = driver.initial()
-    offset = driver.latest(first)
+    first, offset = driver.first()
     rows = driver.rows(first, offset)
     table.handle().delete_tag("two")
     table.commit([3])

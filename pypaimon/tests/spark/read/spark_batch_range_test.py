@@ -28,9 +28,7 @@ DIFF = {"incremental_between_scan_mode": "diff", "columns": "k,v"}
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Six snapshots of an append table, of which the first two have expired."""
-    table = Table(tmp_path / "warehouse")
-    for number in range(6):
-        table.commit([number])
+    table = Table(tmp_path / "warehouse").commit_each(range(6))
     table.handle().create_tag("four", 4)
     table.expire(3)
     return table

@@ -43,8 +43,7 @@ print(json.dumps(batches))
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """An append table whose one snapshot has so many files of 10 bytes, as its manifests say; none of them is there."""
-    table = Table(tmp_path_factory.mktemp("warehouse"))
-    table.commit([1])
+    table = Table(tmp_path_factory.mktemp("warehouse")).commit_each([1])
     home = table.path / "manifest"
     path = table.path / "snapshot" / "snapshot-1"
     snapshot = json.loads(path.read_text())

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, MapType, RowType
 from pypaimon.schema.schema_change import SchemaChange
 
@@ -18,6 +18,7 @@ from pypaimon.spark import native_foreach_batch, native_read
 from pypaimon.spark.read.file_rows import column_of
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 from support.corpus.cases import load
+from support.tables.handles import catalog_with_database, write_by_pypaimon
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.spark
@@ -96,18 +97,13 @@ def place(warehouse: Path) -> Place:
 
 
 def created(warehouse: Path, columns: pa.Schema, **more: Any) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(warehouse)
     catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, **more), False)
     return catalog
 
 
 def append(catalog: Any, rows: pa.Table) -> None:
-    builder = catalog.get_table("db.t").new_batch_write_builder()
-    writer = builder.new_write()
-    writer.write_arrow(rows)
-    builder.new_commit().commit(writer.prepare_commit())
-    writer.close()
+    write_by_pypaimon(catalog.get_table("db.t"), rows)
 
 
 def own(spark: Any, options: Place) -> list[str]:
@@ -120,7 +116,6 @@ def shown(frame: Any) -> list[str]:
 
 
 def streamed(spark: Any, options: Place, checkpoint: Path) -> list[str]:
-    """What a stream of files gives."""
     seen: list[str] = []
     files = spark.readStream.format("pypaimon").options(**options, mode="files").load()
     writer = files.writeStream.foreachBatch(native_foreach_batch(lambda rows, _: seen.extend(shown(rows))))
@@ -171,8 +166,7 @@ def test_no_file_is_skipped(spark: Any, tmp_path: Path) -> None:
 
 
 def test_files_that_spark_does_not_see_are_refused(tmp_path: Path) -> None:
-    table = Table(tmp_path / "warehouse", data_file__prefix="_data-")
-    table.commit([1])
+    Table(tmp_path / "warehouse", data_file__prefix="_data-").commit_each([1])
     with pytest.raises(UnsupportedTableError, match=r"_data-.* is hidden"):
         native_read(None, place(tmp_path / "warehouse"))
 
@@ -251,7 +245,6 @@ def test_only_casts_that_change_no_value_are_left_to_spark(stored: str, wanted: 
 
 
 def row(**fields: tuple[int, Any]) -> RowType:
-    """A row of fields with their ids."""
     return RowType(True, [DataField(number, name, kind) for name, (number, kind) in fields.items()])
 
 

@@ -59,9 +59,7 @@ def overwriting(keyed: bool) -> Any:
 
 
 def test_a_filter_prunes_files_before_they_are_read(tmp_path: Path) -> None:
-    table = Table(tmp_path / "warehouse", metadata__stats_mode="full")
-    for number in range(5):
-        table.commit([number])
+    table = Table(tmp_path / "warehouse", metadata__stats_mode="full").commit_each(range(5))
     assert len(files_of(Driver(table))) == 5
     assert len(files_of(Driver(table, filter="k = 3"))) == 1
     assert len(files_of(Driver(table, start="earliest", filter="k >= 3"))) == 2
@@ -69,13 +67,9 @@ def test_a_filter_prunes_files_before_they_are_read(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_table_fails(tmp_path: Path) -> None:
     # Tables are told apart by the millisecond in which they were made: the other one is made behind two commits.
-    one = Table(tmp_path / "warehouse", "one")
-    one.commit([1])
-    one.commit([2])
+    one = Table(tmp_path / "warehouse", "one").commit_each((1, 2))
     driver = Driver(one)
     end = driver.latest(driver.initial())
-    other = Table(tmp_path / "warehouse", "other")
-    other.commit([1])
-    other.commit([2])
+    other = Table(tmp_path / "warehouse", "other").commit_each((1, 2))
     with pytest.raises(TableChangedError, match="another table"):
         Driver(other).latest(end)

@@ -14,12 +14,7 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from pypaimon.streaming import (
-    PositionExpiredError,
-    SchemaChangedError,
-    StreamConfigError,
-    TableChangedError,
-)
+from pypaimon.streaming import PositionExpiredError, SchemaChangedError, StreamConfigError, TableChangedError
 from support.spark.driver import Driver, Offset
 from support.tables.streamed_table import Table
 
@@ -73,8 +68,7 @@ def test_an_empty_first_plan_does_not_end_the_stream(changing: Table) -> None:
     changing.commit([1])
     changing.write(empty(), overwrite=True)
     driver = Driver(changing)
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     assert driver.rows(start, end) == []
     changing.commit([2])
     driver = Driver(changing)
@@ -90,8 +84,7 @@ def empty() -> Any:
 
 def test_a_batch_is_the_same_in_another_process(table: Table) -> None:
     driver = Driver(table, start="earliest", maxRowsPerTrigger="3")
-    start = driver.initial()
-    middle = driver.latest(start)
+    start, middle = driver.first()
     end = driver.latest(middle)
     batches = driver.rows(start, middle), driver.rows(middle, end)
     table.commit([6])
@@ -118,8 +111,7 @@ def test_the_files_of_one_split_are_read_by_all_tasks(tmp_path: Path) -> None:
     for number in range(5):
         table.commit(range(number * 1000, number * 1000 + 990 - number))
     driver = Driver(table, scan__parallelism="3")
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     tasks = driver.reader.partitions(start, end)
     assert [[len(part.split.files) for part in task.parts] for task in tasks] == [[2], [1], [2]]
     assert [part.ordinal for task in tasks for part in task.parts] == [0, 990 + 989, 990 + 989 + 988]
@@ -129,8 +121,7 @@ def test_the_files_of_one_split_are_read_by_all_tasks(tmp_path: Path) -> None:
 def test_files_are_listed_by_few_tasks(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tasks would read their rows: what such a task does is little beside its start."""
     driver = Driver(table, start="earliest", mode="files", scan__parallelism="3")
-    begin = driver.initial()
-    end = driver.latest(begin)
+    begin, end = driver.first()
     assert len(driver.reader.partitions(begin, end)) == 1
     assert [row[2] for row in driver.rows(begin, end)] == [1, 2, 3]
     monkeypatch.setattr("pypaimon.spark.read.tasks._LISTED_FILES", 2)
@@ -139,8 +130,7 @@ def test_files_are_listed_by_few_tasks(table: Table, monkeypatch: pytest.MonkeyP
 
 def test_batch_0_begins_where_it_began_at_first(table: Table) -> None:
     driver = Driver(table)
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     rows = driver.rows(start, end)
     table.commit([6])
     again = Driver(table)
@@ -246,8 +236,7 @@ def test_an_idle_query_asks_the_store_once_per_poll_interval(table: Table) -> No
 
 def test_lag_is_what_the_batch_leaves(table: Table) -> None:
     driver = Driver(table, start="earliest", maxRowsPerTrigger="2")
-    start = driver.initial()
-    end = driver.latest(start)
+    _, end = driver.first()
     lag = driver.reader.reportLatestOffset()
     assert {key: lag[key] for key in ("snapshot", "snapshotsBehind", "rowsBehind", "bytesBehind")} == {
         "snapshot": 3,
@@ -281,10 +270,8 @@ def test_an_expired_checkpoint_fails_or_continues_at_the_earliest(table: Table) 
 def test_a_re_created_table_fails(table: Table) -> None:
     driver = Driver(table)
     start = driver.latest(driver.initial())
-    table.drop()
-    table.create()
-    for number in range(4):
-        table.commit([number])
+    table.recreate()
+    table.commit_each(range(4))
     with pytest.raises(TableChangedError, match="another table"):
         Driver(table).latest(start)
     with pytest.raises(TableChangedError):
@@ -304,13 +291,11 @@ def test_a_batch_of_another_history_is_not_run_again(table: Table) -> None:
     """The batch was logged, the table rolled back to where it begins, and new commits have its ids."""
     driver = Driver(table)
     begin, kept = driver.latest(driver.initial()), table.latest()
-    table.commit([101])
-    table.commit([102])
+    table.commit_each((101, 102))
     end = driver.latest(begin)
     assert keys(Driver(table).rows(begin, end)) == [101, 102]
     table.rollback(kept)
-    table.commit([103])
-    table.commit([104])
+    table.commit_each((103, 104))
     with pytest.raises(TableChangedError, match="rolled back"):
         Driver(table).rows(begin, end)
 
@@ -321,13 +306,10 @@ def test_a_batch_of_another_history_is_not_run_again(table: Table) -> None:
     ids=["follow", "inside", "full", "inside the full plan"],
 )
 def test_a_batch_of_a_history_that_is_gone_is_not_read_again(tmp_path: Path, more: dict[str, str]) -> None:
-    table = Table(tmp_path / "warehouse")
-    table.commit([0])
-    table.commit([1])
+    table = Table(tmp_path / "warehouse").commit_each((0, 1))
     table.commit_files([10, 11, 12])
     driver = Driver(table, **more)
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     table.rollback(2)
     table.commit_files([20, 21, 22])
     for again in (Driver(table, **more), Driver(table, start="earliest")):
@@ -366,8 +348,7 @@ def test_a_schema_change_stops_the_query_and_a_restart_takes_it(table: Table) ->
 
 def test_progress_is_saved_with_sparks_commit_and_never_too_early(table: Table) -> None:
     driver = Driver(table, **{"consumer-id": "etl"})
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     driver.rows(start, end)
     assert saved(table) == {"consumer-etl.first-plan": 3}
     table.commit([6])
@@ -386,20 +367,17 @@ def test_progress_is_saved_with_sparks_commit_and_never_too_early(table: Table) 
 
 def test_a_query_of_a_consumer_whose_history_was_rolled_back_is_an_error(table: Table) -> None:
     driver = Driver(table, **{"consumer-id": "etl"})
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     driver.rows(start, end)
     driver.reader.commit(end)
     table.rollback(2)
-    for key in range(100, 103):
-        table.commit([key])
+    table.commit_each(range(100, 103))
     query = Driver(table, **{"consumer-id": "etl"})
     with pytest.raises(TableChangedError, match="rolled back: snapshot 3"):
         query.latest(query.initial())
 
 
 def saved(table: Table) -> dict[str, int]:
-    """The next snapshots in the consumer files."""
     return {file.name: json.loads(file.read_text())["nextSnapshot"] for file in (table.path / "consumer").iterdir()}
 
 
@@ -444,8 +422,7 @@ def test_a_filter_prunes_and_is_exact(table: Table) -> None:
 
 def test_secrets_are_in_no_offset_and_no_task(table: Table) -> None:
     driver = Driver(table, **{"fs.s3.accessKeySecret": "hush-hush"})
-    start = driver.initial()
-    end = driver.latest(start)
+    start, end = driver.first()
     assert "hush-hush" not in json.dumps([start, end, driver.reader.reportLatestOffset()])
     for task in driver.reader.partitions(start, end):
         assert b"hush-hush" not in pickle.dumps(task)

@@ -43,8 +43,7 @@ def test_a_stream_delivers_the_table_and_then_each_change_once(spark: Any, table
     table.commit([1, 2])
     assert keys(collected.run(frame(spark, table))) == [1, 2]
     assert collected.run(frame(spark, table)) == []
-    table.commit([3])
-    table.commit([4])
+    table.commit_each((3, 4))
     assert keys(collected.run(frame(spark, table))) == [3, 4]
     assert frame(spark, table).schema.simpleString() == "struct<k:bigint,v:string>"
 
@@ -78,8 +77,7 @@ def test_latest_of_an_empty_table_begins_with_its_first_snapshot(
     spark: Any, table: Table, collected: Collected
 ) -> None:
     assert collected.run(frame(spark, table, start="latest")) == []
-    table.commit([1])
-    table.commit([2])
+    table.commit_each((1, 2))
     assert keys(collected.run(frame(spark, table, start="latest"))) == [1, 2]
 
 
@@ -127,8 +125,7 @@ def test_a_stream_with_state_of_its_own_continues_after_a_restart(
 def test_available_now_from_a_tag_comes_as_far_as_the_table_or_says_why_not(
     spark: Any, table: Table, collected: Collected
 ) -> None:
-    for number in range(3):
-        table.commit([number])
+    table.commit_each(range(3))
     table.handle().create_tag("one", 1)
     from_tag = {"start__tag": "one", "start__full": "true"}
     assert keys(collected.run(frame(spark, table, **from_tag))) == [0, 1, 2]

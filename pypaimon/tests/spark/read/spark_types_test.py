@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 from pyspark.sql import Row
 
 from support.spark.queries import Collected
+from support.tables.handles import catalog_with_database, write_by_pypaimon
 
 pytestmark = pytest.mark.spark
 
@@ -53,15 +54,11 @@ MATRIX: list[tuple[str, pa.DataType, Any, str, Any]] = [
 
 
 def test_types_values_and_nulls(spark: Any, tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path / "warehouse")
     columns = pa.schema([pa.field("id", pa.int32(), nullable=False), *((name, kind) for name, kind, *_ in MATRIX)])
     catalog.create_table("db.types", Schema.from_pyarrow_schema(columns), False)
-    builder = catalog.get_table("db.types").new_batch_write_builder()
     values = [pa.array([1, 2], pa.int32()), *(pa.array([value, None], kind) for _, kind, value, *_ in MATRIX)]
-    write = builder.new_write()
-    write.write_arrow(pa.Table.from_arrays(values, schema=columns))
-    builder.new_commit().commit(write.prepare_commit())
+    write_by_pypaimon(catalog.get_table("db.types"), pa.Table.from_arrays(values, schema=columns))
     options = {"warehouse": str(tmp_path / "warehouse"), "table": "db.types"}
     stream = spark.readStream.format("pypaimon").options(**options).load()
     expected = {"id": "int", **{name: spark_type for name, _, _, spark_type, _ in MATRIX}}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
 from pypaimon.spark import compact, register
 from pypaimon.streaming import CorruptTableError, stream_read_builder, stream_write_builder, table_files
+from support.tables.handles import create_table, read_with
 
 pytestmark = pytest.mark.spark
 
@@ -21,9 +21,7 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day",
 
 def created(catalog: Any, keys: list[str], **options: str) -> Any:
     given = {"write-only": "true"} | {key.replace("_", "-"): value for key, value in options.items()}
-    schema = Schema.from_pyarrow_schema(COLUMNS, partition_keys=["day"], primary_keys=keys or None, options=given)
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    return create_table(catalog, "t", COLUMNS, partition_keys=["day"], primary_keys=keys or None, options=given)
 
 
 def write(table: Any, commits: int) -> None:
@@ -36,8 +34,7 @@ def write(table: Any, commits: int) -> None:
 
 def rows(table: Any, start: str = "latest-full") -> list[tuple[Any, ...]]:
     builder = stream_read_builder(table).with_start(start).with_end(latest=True)
-    with builder.open_sync() as stream:
-        return sorted(tuple(row.values()) for batch in stream for row in batch.data.to_pylist())
+    return sorted(tuple(row.values()) for row in read_with(builder))
 
 
 def options_of(table: Any) -> dict[str, str]:

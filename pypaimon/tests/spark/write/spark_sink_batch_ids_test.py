@@ -60,7 +60,6 @@ def batches(world: World) -> list[int]:
 
 
 def snapshots(world: World) -> list[dict[str, Any]]:
-    """The snapshots in their order."""
     paths = (world.path / "snapshot").glob("snapshot-*")
     return sorted((json.loads(path.read_bytes()) for path in paths), key=lambda snapshot: int(snapshot["id"]))
 

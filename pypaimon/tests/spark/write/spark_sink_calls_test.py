@@ -35,7 +35,6 @@ def world(tmp_path: Path) -> World:
 
 
 def sink(world: World) -> Sink:
-    """A sink as a task has it."""
     options = {"warehouse": str(world.path.parents[1]), "table": "db.t"}
     return pickle.loads(pickle.dumps(Sink.of(options, ROWS, False, streaming=True)))  # type: ignore[no-any-return]
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.spark.session import ATTEMPTS
 from support.spark.sink_application import POINTS, Application
+from support.tables.handles import batch_table, catalog_with_database
+from support.tables.written_rows import rows_of, write
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
@@ -28,8 +28,7 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string
 
 @pytest.mark.nightly
 def test_a_copy_stays_equal_through_kills(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(tmp_path / "warehouse")
     keyed = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
     for name in ("origin", "copied"):
         catalog.create_table(f"db.{name}", keyed, False)
@@ -67,12 +66,9 @@ def _change(catalog: Any, rng: random.Random) -> None:
     for _ in range(COMMITS):
         ids = rng.sample(range(20), 6)
         kinds = [rng.choice((0, 0, 2, 3)) for _ in ids]
-        columns = [pa.array(ids, pa.int64()), pa.array([f"{rng.random()}"] * len(ids)), pa.array(kinds, pa.int8())]
-        table = catalog.get_table("db.origin")
-        writer = RecordWriter(PaimonTable(table), "origin", False)
-        writer.write(pa.record_batch(columns, schema=COLUMNS.append(pa.field(VALUE_KIND, pa.int8(), nullable=False))))
-        commit_batch(PaimonTable(table), writer.prepare(), overwrite=False)
-        writer.close()
+        table, text = catalog.get_table("db.origin"), f"{rng.random()}"
+        messages = write(table, rows_of(COLUMNS, [(each, text) for each in ids], kinds), user="origin")
+        commit_batch(PaimonTable(table), messages, overwrite=False)
 
 
 def _next_batch(directory: Path) -> int:
@@ -103,6 +99,5 @@ def _job(directory: Path, name: str, stop: list[Any] | None) -> dict[str, Any]:
 
 
 def _rows(catalog: Any, name: str) -> list[tuple[int, str]]:
-    builder = catalog.get_table(f"db.{name}").new_read_builder()
-    data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    data = batch_table(catalog.get_table(f"db.{name}"))
     return sorted(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))

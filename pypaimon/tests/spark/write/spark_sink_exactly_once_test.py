@@ -98,8 +98,7 @@ def test_a_lost_commit_is_an_error_that_says_so_and_never_a_second_commit(world:
     world.expire(by_force=True)
     before = world.rows()
     with pytest.raises(
-        CommitUnknownError,
-        match=r"Commit 1 of 'query' may be in the table or not.*snapshot 2.*Look whether its rows",
+        CommitUnknownError, match=r"Commit 1 of 'query' may be in the table or not.*snapshot 2.*Look whether its rows"
     ):
         world.attempt(1, MortalFileIO())
     assert world.rows() == before

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pypaimon import Schema
 
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import MortalFileIO
@@ -37,6 +36,7 @@ from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import write_state
 from support.samples import examples
 from support.spark.driver import batch_tasks
+from support.tables.handles import create_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -70,7 +70,6 @@ def sink_of(warehouse: Any, name: str, rows: StructType, overwrite: bool = False
 def write(
     warehouse: Any, name: str, *tasks: Sequence[tuple[Any, ...]], rows: StructType = ROWS, overwrite: bool = False
 ) -> list[Any]:
-    """Write and commit a batch; its files."""
     writer = PaimonBatchWriter(sink_of(warehouse, name, rows, overwrite))
     pickled = pickle.dumps(writer)
     messages = [pickle.loads(pickled).write(batches(task, rows)) for task in tasks]
@@ -91,12 +90,10 @@ def batches(task: Sequence[tuple[Any, ...]], rows: StructType) -> Iterator[pa.Re
 
 
 def create(warehouse: Any, name: str, schema: pa.Schema = COLUMNS, **arguments: Any) -> Any:
-    warehouse.create_table(f"db.{name}", Schema.from_pyarrow_schema(schema, **arguments), False)
-    return warehouse.get_table(f"db.{name}")
+    return create_table(warehouse, name, schema, **arguments)
 
 
 def rows_of(warehouse: Any, name: str) -> list[tuple[Any, ...]]:
-    """The state of a table as a stream of it begins."""
     builder = stream_read_builder(warehouse.get_table(f"db.{name}"))
     with builder.new_streaming_scan() as scan:
         data = builder.new_read().to_arrow(scan.plan().splits())
@@ -281,11 +278,7 @@ def test_the_merge_engine_is_read_in_any_case(warehouse: Any, engine: str) -> No
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize(
     ("type_", "values"),
-    [
-        (DoubleType(), [float("inf"), -0.5]),
-        (StringType(), ["a/b", "\xa0", " "]),
-        (DateType(), [date(1969, 12, 31)]),
-    ],
+    [(DoubleType(), [float("inf"), -0.5]), (StringType(), ["a/b", "\xa0", " "]), (DateType(), [date(1969, 12, 31)])],
 )
 def test_files_are_where_readers_look(warehouse: Any, type_: Any, values: list[Any], keyed: bool, legacy: str) -> None:
     rows = StructType([StructField("id", LongType(), not keyed), StructField("p", type_, not keyed)])

@@ -9,12 +9,8 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming.commit.idempotent_commit import commit_once
-from pypaimon.streaming.commit.request import CommitRequest
-from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.java.live import LiveJava
+from support.tables.written_rows import commit, rows_of
 
 pytestmark = pytest.mark.java
 
@@ -45,15 +41,8 @@ def test_java_reads_what_was_written(java: LiveJava, tmp_path: Path, keyed: bool
 
 def _commit(warehouse: Path, rows: list[tuple[int, int, str]], number: int, keyed: bool) -> None:
     table = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t")
-    kinds, ids, names = (list(column) for column in zip(*rows, strict=True))
-    batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(names)], schema=COLUMNS)
-    if keyed:
-        batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), pa.array(kinds, pa.int8()))
-    writer = RecordWriter(PaimonTable(table), "query", False)
-    writer.write(batch)
-    messages = writer.prepare()
-    writer.close()
-    commit_once(CommitRequest(PaimonTable(table), "query", number, messages))
+    kinds = [kind for kind, *_ in rows] if keyed else None
+    commit(table, number, rows_of(COLUMNS, [row for _, *row in rows], kinds), user="query")
 
 
 def _java_rows(java: LiveJava) -> dict[int, str]:

@@ -20,7 +20,7 @@ from pypaimon import Schema
 from support.samples import some
 from support.spark.queries import Collected, frame, options, run_to_its_end
 from support.spark.sink_application import POINTS, Application
-from support.tables.handles import catalog_with_database
+from support.tables.handles import batch_table, catalog_with_database
 from support.tables.streamed_table import Table
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
@@ -38,9 +38,6 @@ class Killed:
     """What an application has left that was killed with all its queries.
 
     Attributes:
-        directory: Of all that it had.
-        catalog: Its tables.
-        queries: Those that write.
         wanted: What their tables are to hold in the end, by kind.
         read: The table that a query read which was in its first batch.
     """
@@ -163,8 +160,7 @@ def _files(directory: Path, tables: list[pa.Table]) -> None:
 
 
 def _rows(catalog: Any, name: str) -> list[tuple[int, str]]:
-    builder = catalog.get_table(f"db.{name}").new_read_builder()
-    data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    data = batch_table(catalog.get_table(f"db.{name}"))
     return sorted(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
 

@@ -25,6 +25,7 @@ from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.stream_writer import PaimonStreamWriter
 from pypaimon.streaming.errors import CommitConflictError, TableChangedError, UnsupportedTableError
 from pypaimon.streaming.writing.row_layout import SchemaMismatchError
+from support.tables.handles import batch_table
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +67,7 @@ class Table:
         return PaimonStreamWriter(Sink.of(self.options, ROWS, False, streaming=True))
 
     def rows(self) -> list[dict[str, Any]]:
-        builder = self.catalog.get_table("db.t").new_read_builder()
-        data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        data = batch_table(self.catalog.get_table("db.t"))
         found: list[dict[str, Any]] = data.sort_by("id").to_pylist()
         return found
 

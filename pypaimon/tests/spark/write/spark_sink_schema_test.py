@@ -16,13 +16,7 @@ from pypaimon.spark.write.sink_table import prepare_sink_table
 from pypaimon.streaming.errors import BadRowError, SchemaMismatchError, StreamConfigError
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.model.time_zone import time_zone
-from pypaimon.streaming.writing.row_layout import (
-    KindRules,
-    RowLayout,
-    TargetTable,
-    fits,
-    row_layout,
-)
+from pypaimon.streaming.writing.row_layout import KindRules, RowLayout, TargetTable, fits, row_layout
 
 APPEND = KindRules(False, frozenset(), "deduplicate", False, False)
 KEYED = KindRules(True, frozenset({1, 3}), "deduplicate", False, False)

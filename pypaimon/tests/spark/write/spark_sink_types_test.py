@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 
 from pypaimon.spark.source import register
 from pypaimon.streaming import stream_read_builder
+from support.tables.handles import catalog_with_database
 
 pytestmark = pytest.mark.spark
 
@@ -28,8 +29,7 @@ FIELDS = {
 
 def made(warehouse: Path, kind: str) -> Any:
     """A table of (k, b), with key k but where b is a blob."""
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
+    catalog = catalog_with_database(warehouse)
     blob = kind == "BLOB"
     columns = pa.schema([pa.field("k", pa.int32(), blob), ("b", pa.large_binary() if blob else pa.string())])
     options = EVOLVING if blob else {"bucket": "1"}

@@ -16,6 +16,7 @@ from pyspark.sql import functions as sql
 
 from pypaimon.spark.source import register
 from pypaimon.spark.write.bucketing import repartition_by_bucket
+from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -33,7 +34,6 @@ class Tables:
         self.options = {"warehouse": str(directory / "warehouse")}
 
     def create(self, name: str, **arguments: Any) -> dict[str, str]:
-        """A new table; the options of a write into it."""
         self.catalog.create_table(f"db.{name}", Schema.from_pyarrow_schema(COLUMNS, **arguments), False)
         return {**self.options, "table": f"db.{name}"}
 
@@ -44,12 +44,10 @@ class Tables:
         frame.write.format("pypaimon").options(**options).mode(mode).save()
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
-        builder = self.catalog.get_table(f"db.{name}").new_read_builder()
-        data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        data = batch_table(self.catalog.get_table(f"db.{name}"))
         return sorted(zip(*(data[column].to_pylist() for column in data.schema.names), strict=True))
 
     def stream(self, frame: Any, options: dict[str, str], name: str, mode: str = "append") -> None:
-        """Run a stream until all is read."""
         query = (
             frame.writeStream.format("pypaimon").options(**options).outputMode(mode)
             .option("checkpointLocation", str(self.directory / f"checkpoint-{name}"))
@@ -191,8 +189,7 @@ def test_a_table_is_created_and_widened(tables: Tables) -> None:
     tables.write(tables.frame((1, "a", "d")), options)
     wider = tables.frame((2, "b", "d", 5), ddl=DDL + ", extra int")
     tables.write(wider, {**tables.options, "table": "fresh.t", "merge-schema": "true"})
-    builder = tables.catalog.get_table("fresh.t").new_read_builder()
-    data = builder.new_read().to_arrow(builder.new_scan().plan().splits()).sort_by("id")
+    data = batch_table(tables.catalog.get_table("fresh.t")).sort_by("id")
     assert data["extra"].to_pylist() == [None, 5]
 
 

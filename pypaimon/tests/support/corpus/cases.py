@@ -14,10 +14,9 @@ from typing import Any
 
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from support.cache import cached
 from support.corpus.outcome import BucketRows, End, Outcome, PlanRows
 from support.corpus.values import wanted_value
-from support.repository import TESTS
+from support.repository import TESTS, cached
 
 ARCHIVES = ("java-2.1", "java-1.4", "java-0.9", "java-2.1-more")
 DIRECTORY = TESTS / "corpus"
@@ -43,12 +42,9 @@ class Read:
     Attributes:
         restore: Argument of `scan.restore(n)` before the first plan, or None.
         filter: (field, op, value) or None.
-        execute_filter: Java filtered row by row.
         time_travel: Options are given as Spark gives them, by `Table.copy`.
-        notify: Every plan was confirmed.
         starts_full: The first plan of Java is a full one, not a position.
         columns: Names and SQL types of the columns of the rows; an empty type is not known.
-        java: What Java returns.
     """
 
     name: str
@@ -99,7 +95,6 @@ class Scenario:
 
     Attributes:
         fields: Names and SQL types of the latest schema of `main`.
-        snapshots: What `expect.json` tells of them, for printing.
     """
 
     archive: str
@@ -110,7 +105,6 @@ class Scenario:
     fields: tuple[tuple[str, str], ...]
     partition_keys: tuple[str, ...]
     primary_keys: tuple[str, ...]
-    snapshots: tuple[dict[str, Any], ...]
     reads: dict[str, Read]
 
     def has_buckets(self) -> bool:
@@ -142,20 +136,17 @@ def _packed_names(archive: str) -> list[str]:
 
 
 def unpacked_files(archive: str, scenario: str) -> set[str]:
-    """Paths of the files of a scenario that are there now."""
     root = unpack(archive)
     return {str(path.relative_to(root)) for path in (root / scenario).rglob("*") if path.is_file()}
 
 
 def scenario_names(archive: str) -> list[str]:
-    """Names of an archive's scenarios, in its order."""
     index = json.loads((unpack(archive) / "index.json").read_text())
     return [entry["name"] for entry in index["scenarios"]]
 
 
 @cache
 def load(archive: str, name: str) -> Scenario:
-    """A scenario with its reads and expectations."""
     directory = unpack(archive) / name
     raw = json.loads((directory / "expect.json").read_text())
     schema, warehouse, options = raw["schema"], directory / "wh", raw["table_options"]
@@ -170,7 +161,6 @@ def load(archive: str, name: str) -> Scenario:
         fields=fields,
         partition_keys=tuple(schema["partition_keys"]),
         primary_keys=tuple(schema["primary_keys"]),
-        snapshots=tuple(raw["snapshots"]),
         reads={
             read["name"]: _read(read, fields, files_of(read.get("branch") or _followed_branch(options)))
             for read in raw["reads"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -15,7 +14,7 @@ from support.corpus.values import matches
 from support.repository import TESTS, read_toml
 
 FILE = TESTS / "deviations.toml"
-STEPS = set("like own_first keep_buckets drop_row reorder filter columns nulls end without_raw refused".split())
+STEPS = set("like own_first keep_buckets drop_row reorder filter columns nulls end without_raw".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +29,11 @@ class Deviation:
     executed: bool | None = None
 
     def fits(self, scenario: Scenario, read: Read) -> bool:
-        """Whether the entry is about this read."""
         if self.executed not in (None, read.execute_filter):
             return False
         return any(fnmatchcase(scenario.name, name) for name in self.scenario) and any(
             fnmatchcase(read.name, name) for name in self.read
         )
-
-    @property
-    def refused(self) -> str | None:
-        """What the error must name with which a read is refused, though it should equal Java; None: it is not."""
-        return self.expect.get("refused")
 
     def wanted_without_raw(self) -> End | None:
         """How the read must end when raw records are not asked for; None if that is not asked."""
@@ -48,7 +41,6 @@ class Deviation:
         return None if end is None else End(end)
 
     def wanted(self, scenario: Scenario, read: Read) -> Outcome:
-        """What the read must come to."""
         expect, base, outcome = self.expect, read, read.java
         if "like" in expect:
             base = scenario.reads[self._other(expect["like"], read.name)]
@@ -56,7 +48,8 @@ class Deviation:
         if "own_first" in expect:
             outcome = replace(outcome, plans=(_in_latest_schema(scenario, read, expect["own_first"]), *outcome.plans))
         if "keep_buckets" in expect:
-            outcome = _of_shard(outcome, read)
+            assert read.shard is not None
+            outcome = outcome.of_shard(read.shard)
         if "drop_row" in expect:
             outcome = _drop_row(outcome, expect["drop_row"]["next"], expect["drop_row"]["row"])
         if "reorder" in expect:
@@ -81,7 +74,6 @@ class Deviation:
 
 @cache
 def all_deviations() -> tuple[Deviation, ...]:
-    """The entries of `deviations.toml`, in order."""
     entries = tuple(_entry(**raw) for raw in read_toml(FILE)["deviation"])
     for entry in entries:
         if unknown := entry.expect.keys() - STEPS:
@@ -107,64 +99,37 @@ def _of_scenario(name: str) -> tuple[Deviation, ...]:
     return tuple(entry for entry in all_deviations() if any(fnmatchcase(name, each) for each in entry.scenario))
 
 
-def _map_plans(outcome: Outcome, change: Callable[[int, PlanRows], PlanRows]) -> Outcome:
-    return replace(outcome, plans=tuple(change(index, plan) for index, plan in enumerate(outcome.plans)))
-
-
-def _map_splits(outcome: Outcome, change: Callable[[BucketRows], BucketRows]) -> Outcome:
-    return _map_plans(outcome, lambda _, plan: replace(plan, splits=tuple(change(split) for split in plan.splits)))
-
-
 def _filtered(outcome: Outcome, base: Read, read: Read, as_deletes: bool) -> Outcome:
     assert read.filter is not None
     name, op, value = read.filter
     names = [column for column, _ in base.columns]
     index, sql_type = names.index(name) + 1, dict(base.columns)[name]
 
-    def change(position: int, plan: PlanRows) -> PlanRows:
-        full = position == 0 and base.starts_full
-        return replace(plan, splits=tuple(replace(split, rows=keep(split.rows, full)) for split in plan.splits))
+    def kept(split: BucketRows, first: bool) -> list[Row]:
+        retracts = as_deletes and not (first and base.starts_full)
+        fitting = [(row, matches(row[index], op, value, sql_type)) for row in split.rows]
+        return [row if fits else ["-D", *row[1:]] for row, fits in fitting if fits or retracts]
 
-    def keep(rows: list[Row], full: bool) -> list[Row]:
-        kept = []
-        for row in rows:
-            if matches(row[index], op, value, sql_type):
-                kept.append(row)
-            elif as_deletes and not full:
-                kept.append(["-D", *row[1:]])
-        return kept
-
-    return _map_plans(outcome, change)
-
-
-def _of_shard(outcome: Outcome, read: Read) -> Outcome:
-    assert read.shard is not None
-    index, count = read.shard
-    return _map_splits(outcome, lambda split: split if split.bucket % count == index else replace(split, rows=[]))
+    return outcome.with_rows(kept)
 
 
 def _drop_row(outcome: Outcome, position: int, row: Row) -> Outcome:
     held = [split for plan in outcome.plans if plan.next == position for split in plan.splits if row in split.rows]
     if len(held) != 1:
         raise ValueError(f"{row} is not once in the plan with next {position}")
-
-    def change(split: BucketRows) -> BucketRows:
-        return replace(split, rows=[other for other in split.rows if other != row]) if split is held[0] else split
-
-    return _map_splits(outcome, change)
+    return outcome.with_rows(
+        lambda split, _: [other for other in split.rows if other != row] if split is held[0] else split.rows
+    )
 
 
 def _nulled(outcome: Outcome, text: str) -> Outcome:
-    def change(split: BucketRows) -> BucketRows:
-        return replace(split, rows=[[None if value == text else value for value in row] for row in split.rows])
-
-    return _map_splits(outcome, change)
+    return outcome.with_rows(lambda split, _: [[None if each == text else each for each in row] for row in split.rows])
 
 
 def _reordered(outcome: Outcome, next: int, partition: str, bucket: int, order: list[int]) -> Outcome:
     """The rows of one bucket of a plan, by their places in Java's."""
 
-    def change(_: int, plan: PlanRows) -> PlanRows:
+    def change(plan: PlanRows) -> PlanRows:
         if plan.next != next:
             return plan
         buckets = plan.by_bucket()
@@ -172,7 +137,7 @@ def _reordered(outcome: Outcome, next: int, partition: str, bucket: int, order: 
         buckets[partition, bucket] = [rows[index] for index in order]
         return replace(plan, splits=tuple(BucketRows(*key, rows) for key, rows in buckets.items()))
 
-    return _map_plans(outcome, change)
+    return replace(outcome, plans=tuple(map(change, outcome.plans)))
 
 
 def _in_latest_schema(scenario: Scenario, read: Read, renamed: dict[str, str]) -> PlanRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -38,7 +39,6 @@ class Failure:
         names: The class of the error and those above it, the most special first.
         stage: `open` (table, options, builder, scan), `plan` or `read`.
         path: The file that the error names, or None.
-        trace: Traceback as text.
     """
 
     names: tuple[str, ...]
@@ -66,7 +66,6 @@ class PlanRows:
 
     Attributes:
         next: The position after it: the next snapshot to read.
-        splits: In plan order.
         position: The same position with all that it says but the table: snapshot, phase, fingerprint, unit as
             `Position.to_json` writes them. None where it is not known, or not asked for.
     """
@@ -77,7 +76,6 @@ class PlanRows:
     position: dict[str, Any] | None = None
 
     def has_rows(self) -> bool:
-        """Whether the plan counts in a comparison."""
         return any(split.rows for split in self.splits)
 
     def by_bucket(self) -> dict[tuple[str, int], list[Row]]:
@@ -98,7 +96,6 @@ class PlanRows:
         return replace(self, splits=tuple(BucketRows(NO_PLACE, number, each) for number, each in enumerate(rows)))
 
     def partitions(self) -> list[str]:
-        """Partitions that have rows, in the order in which they first come."""
         return list(dict.fromkeys(split.partition for split in self.splits if split.rows))
 
 
@@ -109,7 +106,6 @@ class Outcome:
     Attributes:
         end: Category for a wanted outcome; for one of ours WAITING or END_OF_SCAN, None where `failure` says more.
         columns: Names of the columns, None where not known.
-        final_next: Position at the end.
         consumer_files: Path in the warehouse to next snapshot, after the read was closed; None if not asked for.
         message: How the message of the error must begin (a wanted one, where Java's is for users); None: not asked for.
     """
@@ -122,8 +118,20 @@ class Outcome:
     consumer_files: dict[str, int] | None = None
     message: str | None = None
 
+    def with_rows(self, rows: Callable[[BucketRows, bool], list[Row]]) -> Outcome:
+        """The outcome with other rows per split, which may depend on whether it is one of the first plan."""
+        plans = tuple(
+            replace(plan, splits=tuple(replace(split, rows=rows(split, index == 0)) for split in plan.splits))
+            for index, plan in enumerate(self.plans)
+        )
+        return replace(self, plans=plans)
+
+    def of_shard(self, shard: tuple[int, int]) -> Outcome:
+        """Only what is in the buckets of a shard: its index, and how many there are."""
+        index, count = shard
+        return self.with_rows(lambda split, _: split.rows if split.bucket % count == index else [])
+
     def plans_with_rows(self) -> list[PlanRows]:
-        """The plans that count."""
         return [plan for plan in self.plans if plan.has_rows()]
 
 

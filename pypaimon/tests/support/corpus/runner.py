@@ -16,7 +16,7 @@ from typing import Any
 from support.corpus.cases import Read, Scenario, copy_warehouse
 from support.corpus.outcome import BucketRows, End, Failure, Outcome, PlanRows, Row
 from support.corpus.values import column_values, literal, scalar
-from support.process_zone import in_zone
+from support.process_state import in_zone
 
 # Java looks for expired snapshots at every 16th idle poll.
 IDLE_POLLS = 20
@@ -39,7 +39,6 @@ class Settings:
     """What makes our reader comparable with Java's core, and what must not change its rows.
 
     Attributes:
-        max_splits: The limit of units per plan.
         restarts: After every plan another scan goes on, at the position of the one before it.
         process_zone: The time zone of the process; one other than UTC changes no row, as the stream names Java's, UTC.
     """
@@ -55,7 +54,6 @@ class Settings:
 
 
 def settings_for(scenario: Scenario, read: Read) -> Settings:
-    """The settings that the corpus asks for."""
     options = scenario.table_options
     no_changelog = options.get("changelog-producer", "none") == "none"
     goes_on = scenario.name.startswith("expire_") and read.name.startswith("consumer_old")
@@ -89,8 +87,6 @@ def run_read(scenario: Scenario, read: Read, settings: Settings) -> Outcome:
 
 
 class Run:
-    """One read under way: what came out so far."""
-
     def __init__(self, scenario: Scenario, read: Read, settings: Settings, warehouse: Path) -> None:
         self.scenario = scenario
         self.read = read

@@ -23,7 +23,6 @@ def column_values(column: pa.Array | pa.ChunkedArray, sql_type: str = "") -> lis
     """One column as JSON values. The Arrow type decides the form, so a wrong Arrow type shows as a difference.
 
     Args:
-        column: A column of a result.
         sql_type: The SQL type where it is known; VARIANT cannot be told from a struct without it.
     """
     if isinstance(column, pa.ChunkedArray):
@@ -46,7 +45,6 @@ def column_values(column: pa.Array | pa.ChunkedArray, sql_type: str = "") -> lis
 
 
 def scalar(value: Any) -> Any:
-    """A Python value as the corpus writes it."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):

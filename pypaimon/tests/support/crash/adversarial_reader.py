@@ -36,7 +36,6 @@ class Samples:
     Attributes:
         warehouse: Where the table `db.t` is.
         name: The file's name in the table; a manifest if it has no suffix.
-        rows: Rows of the sound file.
         contents: What the file holds, one time after the other.
     """
 
@@ -66,7 +65,6 @@ def oddities(samples: Samples, directory: Path) -> list[str]:
 
 
 def main(path: str) -> None:
-    """Read all samples of a file."""
     with open(path, "rb") as file:
         samples: Samples = pickle.load(file)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -31,6 +31,5 @@ def run(tmp_path: Path, body: str) -> subprocess.Popen[str]:
 
 
 def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:
-    """The next lines that it prints."""
     assert process.stdout is not None
     return [process.stdout.readline().strip() for _ in range(count)]

@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars  # noqa: F401 - imported once, before the forks
-from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import StreamReadBuilder, copy_stream
-from support.crash.crash_reader import SteppingFileIO, Steps
+from support.crash.steps import SteppingFileIO, Steps, steps_of
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -42,44 +40,9 @@ def _changed(number: int) -> Any:
     return changes(*updates, ("+I", 10 + number, now))
 
 
-class _Output:
-    """A file that is written, with a step around each of its writes."""
-
-    def __init__(self, stream: Any, step: Any) -> None:
-        self._stream = stream
-        self._step = step
-
-    def write(self, data: Any) -> Any:
-        self._step()
-        done = self._stream.write(data)
-        self._stream.flush()
-        self._step()
-        return done
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def __enter__(self) -> _Output:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class SteppingCopyIO(SteppingFileIO):
-    """The local store, with steps also around what is written."""
-
-    def new_output_stream(self, path: str) -> Any:
-        self._step()
-        return _Output(LocalFileIO.new_output_stream(self, path), self._step)
-
-
 def copied(table: Table, target: Table, at: int | None, interval: float | None) -> int:
     """Copy until the end, or until death at a step; the number of steps. `interval`: as `copy_stream` takes it."""
-    step = Steps(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    step = Steps(at)
     link = os.link
 
     def stepping_link(*paths: Any) -> None:
@@ -90,32 +53,15 @@ def copied(table: Table, target: Table, at: int | None, interval: float | None) 
     # How a snapshot is published on a local disk.
     os.link = stepping_link  # type: ignore[assignment]
     handle = table.handle()
-    handle.file_io = SteppingCopyIO(step)
+    handle.file_io = SteppingFileIO(step)
     builder = (
         StreamReadBuilder(handle).with_start(snapshot_id=1, full=True).with_catch_up("replay").with_end(latest=True)
     )
     writer = target.writer("copy")
-    writer._table.handle.file_io = SteppingCopyIO(step)
+    writer._table.handle.file_io = SteppingFileIO(step)
     with writer.open_sync() as opened:
         copy_stream(builder, opened, commit_interval=interval)
     return step.count
-
-
-def life(table: Table, target: Table, report: Path, at: int | None, interval: float | None) -> int:
-    """One process from its start to its end or death: its steps; 0 if it died."""
-    report.write_text("0")
-    child = os.fork()
-    if not child:
-        try:
-            report.write_text(str(copied(table, target, at, interval)))
-        except BaseException:  # noqa: BLE001 - the parent is told by the exit code
-            traceback.print_exc()
-            os._exit(3)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status not in (0, -signal.SIGKILL):
-        raise RuntimeError(f"a copy that was to die at step {at} ended with {status}")
-    return int(report.read_text())
 
 
 def lives(directory: Path, keyed: bool, interval: float | None, deaths: list[int]) -> dict[str, Any]:
@@ -124,7 +70,8 @@ def lives(directory: Path, keyed: bool, interval: float | None, deaths: list[int
     table = source(directory / "warehouse", keyed)
     options = {"changelog_producer": "input"} if keyed else {}
     target = key_value_table(directory / "warehouse", "target", keyed=keyed, **options)
-    steps = [life(table, target, directory / "steps", at, interval) for at in (*deaths, None)]
+    runs = [partial(copied, table, target, at, interval) for at in (*deaths, None)]
+    steps = [steps_of(run, directory / "steps") for run in runs]
     found = {
         "steps": steps,
         "rows": [table.rows(), target.rows()],

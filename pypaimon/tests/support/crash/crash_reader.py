@@ -6,18 +6,13 @@ the sink, the commit. The sink is a file with one line per plan, its rows and it
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import signal
 import sys
-import threading
-import traceback
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import fastavro  # noqa: F401 - imported once, before the forks
 import pandas  # noqa: F401
@@ -26,6 +21,7 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import Position, StreamReadBuilder
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from support.crash.steps import SteppingFileIO, Steps, steps_of
 from support.tables.streamed_table import Table
 
 CONSUMER = "etl"
@@ -52,7 +48,6 @@ class Reader:
         commit: `auto` or `manual`.
         plan_units: Units per plan, None for whole snapshots.
         death: `SIGKILL`, or `SIGTERM` with a handler that stops the scan.
-        prefetch: Plans made ahead.
     """
 
     resume: str
@@ -75,74 +70,6 @@ class Life:
     plans: list[tuple[int, list[int]]]
     saved: dict[str, int]
     steps: int
-
-
-class Steps:
-    """Counts steps, and calls back at one of them."""
-
-    def __init__(self, at: int | None, then: Callable[[], None]) -> None:
-        self.count = 0
-        self._at = at
-        self._then = then
-        self._lock = threading.Lock()
-
-    def __call__(self) -> None:
-        with self._lock:
-            self.count += 1
-            now = self.count == self._at
-        if now:
-            self._then()
-
-
-class SteppingFileIO(LocalFileIO):
-    """The local store, with a step before and after each request."""
-
-    def __init__(self, step: Callable[[], None]) -> None:
-        super().__init__()
-        self._step = step
-
-    def new_input_stream(self, path: str) -> Any:
-        self._step()
-        with LocalFileIO.new_input_stream(self, path) as stream:
-            data = stream.read()
-        self._step()
-        return io.BytesIO(data)
-
-    def new_output_stream(self, path: str) -> Any:
-        self._step()
-        return _Output(LocalFileIO.new_output_stream(self, path), self._step)
-
-    def list_status(self, path: str) -> Any:
-        self._step()
-        found = LocalFileIO.list_status(self, path)
-        self._step()
-        return found
-
-    def delete(self, path: str, recursive: bool = False) -> bool:
-        self._step()
-        found = LocalFileIO.delete(self, path, recursive)
-        self._step()
-        return found
-
-
-class _Output:
-    def __init__(self, stream: Any, step: Callable[[], None]) -> None:
-        self._stream = stream
-        self._step = step
-
-    def __enter__(self) -> _Output:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        self._step()
-
-    def write(self, data: bytes) -> None:
-        half = len(data) // 2
-        self._stream.write(data[:half])
-        self._stream.flush()
-        self._step()
-        self._stream.write(data[half:])
 
 
 def read(table: Table, reader: Reader, sink: Path, at: int | None) -> int:
@@ -181,24 +108,12 @@ def read(table: Table, reader: Reader, sink: Path, at: int | None) -> int:
 def live(table: Table, reader: Reader, sink: Path, at: int | None) -> Life:
     """One process from its start to its end or death; afterwards snapshots expire as far as the consumers let them."""
     before = len(sink.read_text().splitlines()) if sink.exists() else 0
-    steps = sink.with_name("steps")
-    steps.write_text("0")
-    child = os.fork()
-    if not child:
-        try:
-            steps.write_text(str(read(table, reader, sink, at)))
-        except BaseException:  # noqa: BLE001 - the parent is told by the exit code
-            traceback.print_exc()
-            os._exit(3)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status not in (0, -signal.SIGKILL):
-        raise RuntimeError(f"a reader that was to die at step {at} ended with {status}")
+    steps = steps_of(lambda: read(table, reader, sink, at), sink.with_name("steps"))
     plans = [json.loads(line) for line in sink.read_text().splitlines()[before:]] if sink.exists() else []
     manager = ConsumerManager(LocalFileIO(), str(table.path))
     saved = {info.name.text: info.next_snapshot for info in manager.infos()}
     table.expire(min([*saved.values(), LAST]) if saved else FIRST)
-    return Life([(plan["snapshot"], plan["keys"]) for plan in plans], saved, int(steps.read_text()))
+    return Life([(plan["snapshot"], plan["keys"]) for plan in plans], saved, steps)
 
 
 def lives(table: Table, directory: Path, reader: Reader, deaths: list[int]) -> list[Life]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -16,29 +13,11 @@ import duckdb
 
 from pypaimon.streaming import DuckDBDatabase, PaimonDatabase, copy_database
 from pypaimon.streaming.databases import DatabaseTarget
+from support.crash.steps import Steps
 from support.tables.databases import Database
 
 _FORKS = multiprocessing.get_context("forkserver")
 _CHANGES_OF_FILES = ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir")
-
-
-class Steps:
-    """Steps of which one is the last: the process is killed in its place.
-
-    Args:
-        number: How many.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._left = number
-        self._lock = threading.Lock()
-
-    def take(self) -> None:
-        """One of them."""
-        with self._lock:
-            self._left -= 1
-            if not self._left:
-                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def to_duckdb(file: Path, steps: Steps | None = None) -> DatabaseTarget:
@@ -53,7 +32,7 @@ def to_warehouse(warehouse: Path, steps: Steps | None = None) -> DatabaseTarget:
     def on_event(event: str, given: tuple[Any, ...]) -> None:
         is_read = event == "open" and "r" in str(given[1])
         if event in _CHANGES_OF_FILES and not is_read and str(given[0]).startswith(f"{warehouse}/"):
-            steps.take()
+            steps()
 
     if steps is not None:
         sys.addaudithook(on_event)
@@ -61,14 +40,7 @@ def to_warehouse(warehouse: Path, steps: Steps | None = None) -> DatabaseTarget:
 
 
 def start(warehouse: Path, target: Callable[[Path, Steps], DatabaseTarget], place: Path, number: int) -> BaseProcess:
-    """Copy the database `db` of a warehouse, in a process that is killed at a step.
-
-    Args:
-        warehouse: Its directory.
-        target: Makes what it is copied to.
-        place: Where that lies.
-        number: Of the step.
-    """
+    """Copy the database `db` of a warehouse, in a process that is killed at a step."""
     _FORKS.set_forkserver_preload([__name__])
     process = _FORKS.Process(target=_copy, args=(warehouse, target, place, number), daemon=True)
     process.start()
@@ -91,7 +63,7 @@ class _Counted:
         self._steps = steps
 
     def execute(self, *given: Any) -> Any:
-        self._steps.take()
+        self._steps()
         return self._connection.execute(*given)
 
     def __getattr__(self, name: str) -> Any:

@@ -17,7 +17,6 @@ class MortalFileIO(LocalFileIO):  # type: ignore[misc]
 
     Attributes:
         steps_left: Requests until death; None: for ever.
-        steps: Requests so far.
         interruption: What happens meanwhile, before the request of that number.
     """
 

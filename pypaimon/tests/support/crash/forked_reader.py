@@ -64,12 +64,7 @@ _HANGS: dict[str, Callable[[Call], bool]] = {
 
 
 class Parent:
-    """Readers of one handle, and the first request that hangs.
-
-    Args:
-        warehouse: Where the table is.
-        what: Which requests hang.
-    """
+    """Readers of one handle, and the first request that hangs."""
 
     def __init__(self, warehouse: str, what: str) -> None:
         self.file_io = FaultFileIO()

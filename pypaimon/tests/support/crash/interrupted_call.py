@@ -26,7 +26,6 @@ class Interrupt:
         number: n, from 1.
 
     Attributes:
-        seen: How often each line was come to.
         has_come: Whether it was raised.
     """
 

@@ -12,7 +12,6 @@ import random
 import signal
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ import polars  # noqa: F401 - imported once, before the forks
 import pyarrow as pa
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.crash.steps import exit_code, forked
 from support.tables.streamed_table import KEYED, USER, Table
 from support.tables.written_tables import key_value_table
 
@@ -70,26 +70,23 @@ WRITERS: dict[str, Callable[[Table, bool, Path], Iterator[int]]] = {"ours": ours
 def life(commits: Callable[[], Iterator[int]], noted: Path, seconds: float | None, until: int | None = None) -> float:
     """A process that commits and notes each commit behind it, until it is killed or has made one; how long it took."""
     ready, begun = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.write(begun, b".")
-            with noted.open("a") as file:
-                for count, identifier in enumerate(commits(), 1):
-                    file.write(f"{identifier}\n")
-                    file.flush()
-                    if count == until:
-                        break
-        except BaseException:  # noqa: BLE001 - the parent is told by the exit code
-            traceback.print_exc()
-            os._exit(3)
-        os._exit(0)
+
+    def work() -> None:
+        os.write(begun, b".")
+        with noted.open("a") as file:
+            for count, identifier in enumerate(commits(), 1):
+                file.write(f"{identifier}\n")
+                file.flush()
+                if count == until:
+                    break
+
+    child = forked(work)
     os.read(ready, 1)
     began = time.perf_counter()
     if seconds is not None:
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = exit_code(child)
     os.close(ready)
     os.close(begun)
     if status != (0 if seconds is None else -signal.SIGKILL):
@@ -123,7 +120,6 @@ def found(table: Table, keyed: bool, noted: Path) -> dict[str, Any]:
 
 
 def files(table: Table) -> list[str]:
-    """Files of the table, relative to it."""
     return [str(path.relative_to(table.path)) for path in table.path.rglob("*") if path.is_file()]
 
 
@@ -143,7 +139,6 @@ def named(table: Table) -> set[str]:
 
 
 def orphans(table: Table) -> list[str]:
-    """Files that nothing names."""
     kept = ("snapshot/LATEST", "snapshot/EARLIEST", "schema/schema-0")
     own = [f"consumer/{prefix}{USER}" for prefix in ("consumer-", "sink-")]
     return sorted(set(files(table)) - named(table) - {*kept, *own})

@@ -20,8 +20,6 @@ PROGRAM = (sys.executable, "-W", "error", "-m", "paimon_stream")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended and what it printed."""
-
     code: int
     out: str
     err: str
@@ -36,14 +34,11 @@ class Outcome:
 
 
 class Program:
-    """Runs commands on the tables of a warehouse."""
-
     def __init__(self, warehouse: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.warehouse = warehouse
         self._capsys = capsys
 
     def __call__(self, *arguments: str) -> Outcome:
-        """One run on the warehouse."""
         return self.bare(*arguments, "--warehouse", str(self.warehouse))
 
     def bare(self, *arguments: str) -> Outcome:

@@ -33,15 +33,12 @@ HOME = "/path/to"
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page."""
-
     language: str
     text: str
     line: int
 
 
 def blocks(page: Path) -> list[Block]:
-    """The blocks of a page, in their order."""
     content = page.read_text(encoding="utf-8")
     return [
         Block(match[2], textwrap.dedent(match[3]), content.count("\n", 0, match.start()) + 2)

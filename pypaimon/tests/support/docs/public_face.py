@@ -39,8 +39,6 @@ def unannounced(before: str, now: str, changelog: str) -> list[str]:
 
     Args:
         before: The public face of the release before.
-        now: That of today.
-        changelog: Its newest part is looked at.
     """
     newest = changelog.split("\n## ")[1]
     told = "".join(re.findall(r"^### (?:Changed|Removed)\n(.*?)(?=^### |\Z)", newest, re.MULTILINE | re.DOTALL))

@@ -58,7 +58,6 @@ class Recorder:
 
 
 def picture(seconds: float) -> str:
-    """The demo, run for so long, as SVG."""
     screen = Recorder(height=20)
     with tempfile.TemporaryDirectory() as warehouse:
         table = create_table(warehouse)
@@ -93,7 +92,6 @@ def figures() -> str:
 
 
 def with_figures(readme: str) -> str:
-    """The README with the figures of now."""
     head, _, rest = readme.partition(BEGIN)
     _, end, tail = rest.partition(END)
     assert end, f"README.md lacks {BEGIN.strip()} or {END}"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from pathlib import Path
 from typing import Any
-
-from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Phase, Position, ReadUnit
+from support.stores.fault_file_io import FaultFileIO
 
 POLL = 10.0
 EXPIRATION = 3600.0
@@ -33,7 +31,7 @@ class Group:
     """A table's consumer directory, and readers of the consumer id `etl` on it."""
 
     def __init__(self, path: Path) -> None:
-        self.io = CountingFileIO()
+        self.io = FaultFileIO()
         self.manager = ConsumerManager(self.io, str(path), store=Store(self.io, sleep=lambda _: None))
         self._owners = (f"reader-{number}" for number in itertools.count(1))
 
@@ -52,33 +50,17 @@ class Group:
     def files(self) -> dict[str, int]:
         return {info.name.text: info.next_snapshot for info in self.manager.infos()}
 
+    def flushed(self, progress: Progress, now: float, force: bool = False) -> dict[str, int]:
+        progress.flush(now, force=force)
+        return self.files()
+
+    def confirmed(self, progress: Progress, position: Position, now: float, force: bool = False) -> dict[str, int]:
+        progress.confirm(position)
+        return self.flushed(progress, now, force)
+
     def put(self, **files: int) -> None:
         """Files as Java writes them; `s0of2` stands for a shard, `_first` at the end for a pin."""
         for text, next_snapshot in files.items():
             base, is_pin, _ = text.partition("_first")
             shard = None if base == "etl" else tuple(int(part) for part in base[1:].split("of"))
             self.manager.write(ConsumerName("etl", shard, is_pin=bool(is_pin)), Consumer(next_snapshot))  # type: ignore[arg-type]
-
-
-class CountingFileIO(LocalFileIO):
-    """A local store that counts its requests."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: Counter[str] = Counter()
-
-    def new_input_stream(self, path: str) -> Any:
-        self.asked["GET"] += 1
-        return super().new_input_stream(path)
-
-    def new_output_stream(self, path: str) -> Any:
-        self.asked["PUT"] += 1
-        return super().new_output_stream(path)
-
-    def list_status(self, path: str) -> Any:
-        self.asked["LIST"] += 1
-        return super().list_status(path)
-
-    def delete(self, path: str, recursive: bool = False) -> bool:
-        self.asked["DELETE"] += 1
-        return super().delete(path, recursive)

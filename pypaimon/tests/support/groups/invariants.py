@@ -17,7 +17,6 @@ class GroupLaws:
     """Observes everything that happens. Snapshots stand for positions.
 
     Args:
-        slots: Number of slots.
         barriers: Snapshots that all slots have to reach before any of them continues.
         one_reader: No process is interrupted between the check whether a plan may be handed out and handing it out.
 
@@ -44,7 +43,6 @@ class GroupLaws:
         self._durable: dict[tuple[int, int], int] = {}
 
     def begins(self, start: int) -> None:
-        """The group has begun at a start."""
         self._start = start
         self.confirmed = [start] * self.slots
         self._sink = [(-1, start)] * self.slots
@@ -59,7 +57,6 @@ class GroupLaws:
             raise BrokenLawError(f"I5: {before} is handed out, but kept are {pin} and snapshots from {earliest}")
 
     def handed_out(self, life: str, slots: Mapping[int, int], before: int, after: int) -> None:
-        """Rows of slots reach the reader's caller."""
         self.seen["handed out"] += len(slots)
         for barrier in self._barriers:
             if before >= barrier and min(self.confirmed) < barrier:
@@ -105,7 +102,6 @@ class GroupLaws:
             self._sink[slot] = since, after
 
     def confirms(self, slots: Mapping[int, int], after: int) -> None:
-        """Rows that were handed out are processed."""
         for slot in slots:
             self.confirmed[slot] = max(self.confirmed[slot], after)
 
@@ -121,7 +117,6 @@ class GroupLaws:
     # ---- what is stored ----
 
     def record_made(self, record: MemberRecord) -> None:
-        """A version was created."""
         if record.id in self._fenced and record.version > self._fenced[record.id]:
             raise BrokenLawError(f"I4: {record.id} writes after its final version {self._fenced[record.id]}")
         if record.version <= self._last[record.id]:
@@ -151,7 +146,6 @@ class GroupLaws:
         self._durable[key] = position
 
     def pin_written(self, floor: int) -> None:
-        """The pin was moved."""
         for slot in range(self.slots):
             newest = max(self._starts[slot], default=None)
             needed = self._start if newest is None else self._starts[slot][newest]
@@ -162,7 +156,6 @@ class GroupLaws:
     # ---- at the end ----
 
     def settled(self, state: GroupState, living: list[str], reached: int) -> None:
-        """Check the end of a history, some time after the last failure."""
         counts = Counter(ownership.owner for ownership in state.owned)
         if set(state.members) != set(living):
             raise BrokenLawError(f"I10: members are {state.members}, living {living}")

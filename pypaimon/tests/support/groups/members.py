@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -49,8 +48,6 @@ def waits_before(table: Table) -> set[int]:
 
 
 class Member:
-    """A member that reads in a thread of its own."""
-
     def __init__(self, builder: Callable[..., GroupStreamBuilder]) -> None:
         self.keys: list[int] = []
         self.slots: set[int] = set()
@@ -82,30 +79,18 @@ class Member:
                 self.error = error
 
     def wait(self, condition: Callable[[Member], bool]) -> None:
-        """Wait until this is true."""
         with self._changed:
             assert self._changed.wait_for(lambda: condition(self), FOR_EVER)
 
     def end(self) -> None:
-        """End gracefully."""
         self.stream.stop()
         self.join()
 
     @property
     def has_ended(self) -> bool:
-        """Whether its loop has ended."""
         return not self._thread.is_alive()
 
     def join(self) -> None:
-        """Wait until its loop has ended."""
         self._thread.join(FOR_EVER)
         assert not self._thread.is_alive()
         assert self.error is None, self.error
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Poll until it is true."""
-    end, pause = time.monotonic() + FOR_EVER, threading.Event()
-    while not condition():
-        assert time.monotonic() < end
-        pause.wait(0.01)

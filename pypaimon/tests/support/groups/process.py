@@ -29,7 +29,6 @@ at = partial(Position, "t")
 
 
 def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float, members: int) -> None:
-    """Be a member."""
     store, clock, assigned = Store(LocalFileIO()), SuspendAwareClock(), AssignedSlots()
     manager = ConsumerManager(LocalFileIO(), warehouse, store=store)
     directory = GroupDirectory(manager, store, consumer_id, lambda: at(1), at, lambda position: True)

@@ -1,10 +1,16 @@
-"""Processes that share a table as members of a group, and what they were given."""
+"""Processes that share a table as members of a group, and what they were given.
+
+As a program it is one of them: `readers.py SETTINGS`, a JSON object. Each batch is a line of JSON, written before it is
+confirmed, and another line says what became of that. It ends when its input is closed.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -13,6 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pypaimon import CatalogFactory
+
+from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.errors import AssignmentLostError
 from pypaimon.streaming.groups.group_directory import GroupMemberInfo, group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support import programs
@@ -27,8 +37,6 @@ class Reader:
     """One process.
 
     Attributes:
-        process: The process.
-        lines: File of its output.
         is_paused: Whether it is suspended.
     """
 
@@ -38,7 +46,6 @@ class Reader:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process runs."""
         return self.process.poll() is None
 
     def output(self) -> list[dict[str, Any]]:
@@ -51,8 +58,7 @@ class Readers:
     """The members of a group.
 
     Args:
-        home: Directory of their output.
-        settings: Settings of each process, see `reader_process`.
+        settings: Settings of each process, see `main`.
     """
 
     home: Path
@@ -61,30 +67,25 @@ class Readers:
 
     @property
     def running(self) -> list[Reader]:
-        """Processes that run and are not suspended."""
         return [reader for reader in self.all if reader.is_running and not reader.is_paused]
 
     @property
     def paused(self) -> list[Reader]:
-        """Processes that are suspended."""
         return [reader for reader in self.all if reader.is_running and reader.is_paused]
 
     def start(self, member: str | None = None) -> Reader:
-        """Start another process."""
         lines = self.home / f"reader-{len(self.all)}.jsonl"
-        command = program("support.groups.reader_process", json.dumps({**self.settings, "member": member}))
+        command = program("support.groups.readers", json.dumps({**self.settings, "member": member}))
         with lines.open("wb") as output, lines.with_suffix(".err").open("wb") as errors:
             process = programs.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors)
         self.all.append(reader := Reader(process, lines))
         return reader
 
     def kill(self, reader: Reader) -> None:
-        """Kill it."""
         reader.process.kill()
         reader.process.wait()
 
     def pause(self, reader: Reader) -> None:
-        """Suspend it until `resume`."""
         reader.process.send_signal(signal.SIGSTOP)
         reader.is_paused = True
 
@@ -118,7 +119,6 @@ class Readers:
                     reader.process.stdin.close()
 
     def errors(self) -> list[str]:
-        """The errors of processes that failed."""
         ended = (reader for reader in self.all if reader.process.poll() not in (None, 0, -signal.SIGKILL))
         return [reader.lines.with_suffix(".err").read_text() for reader in ended]
 
@@ -181,3 +181,29 @@ class Readers:
 
 def _is_caught_up(members: list[GroupMemberInfo] | None) -> bool:
     return bool(members) and all(each.member and not each.lag for each in members or ())
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Be a member until the input is closed."""
+    table = CatalogFactory.create(settings["catalog"]).get_table(settings["table"])
+    builder = stream_read_builder(table).with_poll_interval_ms(settings["poll_ms"]).with_limits(max_rows=40)
+    group = builder.new_group("etl", member=settings["member"], session_timeout=settings["session"], commit="manual")
+    with group.open_sync() as stream:
+        threading.Thread(target=lambda: (sys.stdin.read(), stream.stop()), daemon=True).start()
+        for batch in stream:
+            report(tokens=batch.tokens, keys=batch.rows["k"].to_pylist(), whole=batch.is_last)
+            try:
+                batch.commit()
+                report(done=batch.is_last)
+            except AssignmentLostError as error:
+                report(done=batch.is_last, lost=error.slots)
+
+
+def report(**line: Any) -> None:
+    if "tokens" in line:
+        line["tokens"] = dict(line["tokens"])
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

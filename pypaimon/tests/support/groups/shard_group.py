@@ -29,7 +29,6 @@ class ShardedTable:
     """The history of a `CraftedTable` without buckets, whose files have names that divide them among the shards.
 
     Attributes:
-        table: The crafted table.
         written: The snapshot that appended each key.
     """
 
@@ -68,14 +67,12 @@ class ShardedTable:
         self.table.expire(max(keep, self.table.earliest))
 
     def builder(self, start: str | dict[str, Any] = "latest-full") -> StreamReadBuilder:
-        """A builder on a new handle."""
         handle = self.table.handle()
         TableDirectory.of(handle).store._common.sleep = lambda _: None
         builder = StreamReadBuilder(handle).with_prefetch(0)
         return builder.with_start(start) if isinstance(start, str) else builder.with_start(**start)
 
     def consumers(self) -> dict[str, int]:
-        """The next snapshot of each consumer file."""
         return {info.name.text: info.next_snapshot for info in list_consumers(self.table.handle())}
 
 
@@ -83,10 +80,8 @@ class ShardReader:
     """One reader of the consumer id `etl` with all its restarts. What its saved progress covers, it has read for good.
 
     Args:
-        site: The table.
         shard: (index, count), or None for a plain reader or a member.
         start: As for `ShardedTable.builder`.
-        configure: More calls of the builder.
         consumer: More arguments of `with_consumer_id`.
 
     Attributes:
@@ -140,12 +135,10 @@ class ShardReader:
             self.given_up = max(self.given_up, table.earliest if policy == "earliest" else table.latest + 1)
 
     def commit(self) -> None:
-        """Confirm and save what was handed out."""
         if self.plans:
             self.scan.commit(self.plans[-1][0])
 
     def die(self) -> None:
-        """The process ends; nothing is confirmed."""
         if self.scan is not None:
             self.scan.close()
         self.scan = None
@@ -173,17 +166,14 @@ class ShardReader:
 
     @property
     def begins_in_full(self) -> bool:
-        """Whether its first plan is a full state."""
         return bool(self.plans) and self.plans[0][0].kind == "full"
 
     @property
     def first_snapshot(self) -> int | None:
-        """The snapshot of its first plan."""
         return self.plans[0][0].snapshot_id if self.plans else None
 
     @property
     def keys(self) -> Counter[int]:
-        """What it has read."""
         return Counter(key for _, keys in self.plans for key in keys)
 
 
@@ -194,6 +184,10 @@ def _whole(plan: Plan) -> float:
     return plan.position.snapshot + (plan.position.unit is not None)
 
 
+def caught_up(readers: Iterable[ShardReader]) -> None:
+    for reader in readers:
+        reader.catch_up()
+
+
 def read_by(readers: Iterable[ShardReader]) -> Counter[int]:
-    """What they have read together."""
     return sum((reader.keys for reader in readers), Counter())

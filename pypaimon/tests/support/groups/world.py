@@ -43,16 +43,13 @@ class Weather:
     """How bad the world is.
 
     Attributes:
-        slots: Number of slots.
         faults: Share of requests that fail or whose answers are lost.
         slow: Share of requests that take up to a session.
         pauses: Processes are interrupted between any two of their instructions.
         disturbances: Kills, joins, ends, pauses of processes and outages of their store, per session.
         named: Members have names, under which they are started again.
         barriers: Snapshots between two barriers; 0: there are none.
-        sessions: Length of the history.
         mixed: Some members have a session that is four times as long.
-        kinds: Kinds of disturbances.
     """
 
     slots: int = 4
@@ -71,7 +68,6 @@ class World:
     """Virtual time, a store in memory, a table that grows, and processes.
 
     Attributes:
-        laws: Invariants that are checked.
         now: Seconds.
         requests: Number of files that were asked for, by kind of request.
     """
@@ -95,7 +91,6 @@ class World:
         self._count = 0
 
     def at(self, time: float, event: Callable[[], None]) -> None:
-        """Schedule an event."""
         self._count += 1
         heapq.heappush(self._events, (time, self._count, event))
 
@@ -123,16 +118,13 @@ class World:
         self._check_order(self.latest)
 
     def join(self, name: str) -> None:
-        """A process starts."""
         self.processes.append(Process(self, name if self.weather.named else "", len(self.processes), name))
         self.processes[-1].start()
 
     def living(self) -> list[Process]:
-        """Processes that have not ended."""
         return [process for process in self.processes if not process.is_over]
 
     def run_until(self, end: float) -> None:
-        """Let time pass."""
         while self._events and self._events[0][0] <= end:
             self.now, _, event = heapq.heappop(self._events)
             event()
@@ -248,9 +240,6 @@ class Process:
     """A process: the steps of its member, and a reader with a caller.
 
     Attributes:
-        key: Name with which it was started.
-        is_over: It was killed, or has ended.
-        frozen_until: It is suspended until then.
         cut_until: It cannot reach the store until then.
     """
 
@@ -274,12 +263,10 @@ class Process:
         self._steps = self.member.run()
 
     def start(self) -> None:
-        """Begin."""
         self.resume(lambda: next(self._steps))
         self._later(0.1, self._plan)
 
     def clock(self) -> float:
-        """Seconds of its own clock."""
         return self._offset + self.world.now * self._rate
 
     def at(self, time: float, event: Callable[[], None]) -> None:
@@ -429,7 +416,6 @@ class Process:
 
 
 def weather_of(seed: int) -> Weather:
-    """The weather of a history."""
     choice = random.Random(f"weather {seed}").choice
     return Weather(
         slots=choice((1, 2, 3, 5, 16)),

@@ -1,16 +1,18 @@
-"""A stream that begins with the empty table and goes on after every step of a history, beside Java's."""
+"""A stream that begins with the empty table and continues after every step of a history, next to Java's."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from support.corpus.cases import Read, Scenario, _read
+from support.corpus.compare import Difference
 from support.corpus.outcome import End
 from support.corpus.runner import Run, settings_for
-from support.java.findings import Finding, Tally
 from support.java.histories import History
 from support.java.live import LiveJava
 from support.java.verdict import compare, scenario_of
@@ -47,12 +49,10 @@ class Followed:
         self._pair.run.advance()
 
     def close(self) -> None:
-        """Ends both streams."""
         if self._pair is not None:
             self._end(None)
 
     def findings(self) -> Iterator[Finding]:
-        """What differed."""
         return iter(self._findings)
 
     def _end(self, wanted: End | None) -> None:
@@ -103,3 +103,45 @@ class _Pair:
 
 def _live(scenario: Scenario, options: dict[str, str], answer: dict[str, Any]) -> Read:
     return _read({"name": "live", "restore": None, "options": options, **answer}, scenario.fields)
+
+
+@dataclass(slots=True)
+class Tally:
+    histories: int = 0
+    steps: int = 0
+    reads: int = 0
+    rows: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    unheld: int = 0
+    unreadable: Counter[str] = field(default_factory=Counter)
+
+    def most_common(self) -> list[str]:
+        """What Java refused or could not read, most often first."""
+        counters = (self.refused, self.unreadable)
+        return [f"{count} x {text}" for counter in counters for text, count in counter.most_common(5)]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.histories} histories, {self.steps} steps ({self.refused.total()} refused by Java), "
+            f"{self.reads} reads ({self.unreadable.total()} that Java could not do, {self.unheld} that met "
+            f"values too large for the followed schema), {self.rows} rows of Java's"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A read that is not as wanted.
+
+    Attributes:
+        variant: Settings of ours that must not change the rows, or None for the read beside Java's.
+    """
+
+    setup: dict[str, Any]
+    variant: str | None
+    differences: tuple[Difference, ...]
+
+    def __str__(self) -> str:
+        lines = [f"read {json.dumps(self.setup)} {self.variant or ''}"]
+        for each in self.differences:
+            lines += [f"  {each.what}: {each.text}", *(f"      {line}" for line in each.lines[-60:])]
+        return "\n".join(lines)

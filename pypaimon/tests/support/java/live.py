@@ -12,8 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from support.cache import cached
-from support.repository import TESTS
+from support.repository import TESTS, cached
 
 SOURCES = TESTS / "live_java"
 POM = SOURCES / "pom.xml"
@@ -22,11 +21,7 @@ HEAP = "-Xmx1g"
 
 
 class JavaError(Exception):
-    """Java refused or failed a command.
-
-    Attributes:
-        kind: Simple name of the Java exception.
-    """
+    """Java refused or failed a command."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(f"{error['class']}: {error['message']} (cause: {error['cause']}; at {error.get('trace')})")
@@ -82,7 +77,6 @@ class LiveJava:
 
     @property
     def pid(self) -> int:
-        """The process of the JVM."""
         return self._process.pid
 
     def call(self, do: str, **arguments: Any) -> dict[str, Any]:
@@ -106,7 +100,6 @@ class LiveJava:
         return answer
 
     def close(self) -> None:
-        """Ends the JVM."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()

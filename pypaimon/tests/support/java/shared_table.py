@@ -12,17 +12,15 @@ from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_com
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.paimon.write_internals import CommitMessage
-from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.java.live import LiveJava
+from support.tables.handles import batch_table
+from support.tables.written_rows import rows_of, write
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 
 
 class Shared:
-    """A table that Java and this library write by turns."""
-
     def __init__(self, java: LiveJava, warehouse: Path, *, keyed: bool, **options: str) -> None:
         self.java, self.warehouse, self.keyed = java, warehouse, keyed
         self.model: list[tuple[int, str]] = []
@@ -38,14 +36,8 @@ class Shared:
         return CatalogFactory.create({"warehouse": str(self.warehouse)}).get_table("d.t")
 
     def written(self, *rows: tuple[int, str]) -> CommitMessage:
-        batch = pa.RecordBatch.from_pylist([{"id": key, "name": name} for key, name in rows], COLUMNS)
-        if self.keyed:
-            kinds = pa.array([0] * len(rows), pa.int8())
-            batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), kinds)
-        writer = RecordWriter(PaimonTable(self.table), "ours", False)
-        writer.write(batch)
-        (message,) = writer.prepare()
-        writer.close()
+        batch = rows_of(COLUMNS, rows, [0] * len(rows) if self.keyed else None)
+        (message,) = write(self.table, batch, user="ours")
         assert isinstance(message, CommitMessage)
         return message
 
@@ -75,8 +67,7 @@ class Shared:
         assert reply["end"] == "waiting", reply
         rows = [row for plan in reply["plans"] for split in plan["splits"] for row in split["rows"]]
         assert sorted((int(row[-2]), row[-1]) for row in rows) == self.model
-        builder = self.table.new_read_builder()
-        data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        data = batch_table(self.table)
         assert sorted(zip(data["id"].to_pylist(), data["name"].to_pylist(), strict=True)) == self.model
 
     def manifests(self) -> int:

@@ -46,8 +46,6 @@ _KIND = "_kind"
 
 @dataclass(slots=True)
 class TwinTally:
-    """What was compared so far."""
-
     histories: int = 0
     commits: int = 0
     written: int = 0

@@ -35,7 +35,6 @@ def value(kind: Any, source: random.Random, odd: bool) -> Any:
 
     Args:
         kind: The type as Paimon's schema files write it.
-        source: Where choices come from.
         odd: Also limits of the type, NaN and the like, that aggregates cannot hold.
     """
     text = kind if isinstance(kind, str) else str(kind["type"])

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.corpus.board import rules_for
 from support.corpus.cases import Read, Scenario
 from support.corpus.compare import Difference, Rules, differences
+from support.corpus.judgement import rules_for
 from support.corpus.outcome import BucketRows, Outcome, PlanRows, Row
 from support.corpus.values import matches
 from support.java.families import SETS
@@ -23,9 +23,9 @@ def compare(wanted: Outcome, had: Outcome, scenario: Scenario, read: Read) -> tu
     unordered = read.starts_full and not scenario.has_buckets()
     rules = replace(rules_for(scenario, read), first_plan_unordered=unordered)
     if read.system_table == "binlog":
-        wanted = changed(wanted, lambda split, _: _packed(split.rows))
+        wanted = wanted.with_rows(lambda split, _: _packed(split.rows))
     if scenario.table_options.get("data-evolution.enabled") == "true":
-        wanted = changed(wanted, lambda split, _: _in_partition(split, read))
+        wanted = wanted.with_rows(lambda split, _: _in_partition(split, read))
     wanted, had = (_ordered(outcome, scenario, read) for outcome in (wanted, had))
     pending = scenario.table_options.get("bucket") == "-2"
     # Java's first plan may be empty; ours is then left out, and our first one is a follow-up.
@@ -53,18 +53,8 @@ def scenario_of(warehouse: Path, schema: dict[str, Any]) -> Scenario:
         fields=tuple((each["name"], each["type"]) for each in schema["fields"]),
         partition_keys=tuple(schema["partition_keys"]),
         primary_keys=tuple(schema["primary_keys"]),
-        snapshots=(),
         reads={},
     )
-
-
-def changed(outcome: Outcome, rows: Any) -> Outcome:
-    """The outcome with other rows per split, and without splits that have none; the first plan is told from others."""
-    plans = tuple(
-        replace(plan, splits=tuple(replace(split, rows=rows(split, index == 0)) for split in plan.splits))
-        for index, plan in enumerate(outcome.plans)
-    )
-    return replace(outcome, plans=plans)
 
 
 def _in_partition(split: BucketRows, read: Read) -> list[Row]:
@@ -113,7 +103,7 @@ def _ordered(outcome: Outcome, scenario: Scenario, read: Read) -> Outcome:
     def rows(split: BucketRows, first: bool) -> list[Row]:
         return [[sorted_set(each) if index in sets else each for index, each in enumerate(row)] for row in split.rows]
 
-    return changed(outcome, rows)
+    return outcome.with_rows(rows)
 
 
 def _sorted(values: Any) -> Any:
@@ -124,7 +114,7 @@ def _without_updates(outcome: Outcome) -> Outcome:
     def rows(split: BucketRows, first: bool) -> list[Row]:
         return [["+I", *row[1:]] if first and row[0] == "+U" else row for row in split.rows]
 
-    return changed(outcome, rows)
+    return outcome.with_rows(rows)
 
 
 def filtered(outcome: Outcome, scenario: Scenario, read: Read) -> Outcome:
@@ -147,4 +137,4 @@ def filtered(outcome: Outcome, scenario: Scenario, read: Read) -> Outcome:
                 kept.append(["-D", *row[1:]])
         return kept
 
-    return changed(outcome, rows)
+    return outcome.with_rows(rows)

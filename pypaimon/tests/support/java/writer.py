@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pypaimon.streaming.model.time_zone import TIME_ZONE
+from support.java.families import located
 from support.java.histories import NESTED, WIDER, History
-from support.java.layouts import located
 from support.java.live import JavaError, LiveJava
 from support.java.values import value
 
@@ -36,12 +36,10 @@ class Written:
     refused: tuple[str, ...]
 
     def directory(self, branch: str | None = None) -> Path:
-        """The table's directory, or that of a branch."""
         table = self.warehouse / "d.db" / "t"
         return table / "branch" / f"branch-{branch}" if branch else table
 
     def has_branch(self) -> bool:
-        """Whether the branch was made."""
         return self.directory(BRANCH).is_dir()
 
     def snapshots(self, branch: str | None = None, kind: str = "snapshot") -> dict[int, dict[str, Any]]:
@@ -115,7 +113,6 @@ class Writer:
     """Whether Paimon's assigner gives keys their buckets, where they are dynamic."""
 
     def run(self, what: str, arguments: dict[str, Any]) -> None:
-        """One step; `do_...` below has what it takes."""
         try:
             getattr(self, f"do_{what}")(**arguments)
         except JavaError as error:

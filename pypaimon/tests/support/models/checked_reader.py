@@ -33,10 +33,7 @@ class BelievingReader:
     """One reader.
 
     Args:
-        table: What it reads.
         model: What streams of the table hand out.
-        by_file: Shards go by file, not by bucket.
-        settings: How it reads.
     """
 
     def __init__(self, table: CraftedTable, model: StreamModel, by_file: bool, settings: Settings) -> None:

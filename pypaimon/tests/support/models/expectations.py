@@ -51,7 +51,6 @@ class Settings:
         on_schema_change: What becomes of it when what it reads changes.
         limits: Arguments of `with_limits`.
         catch_up: `auto`, `replay` or `net`.
-        prefetch: Plans made ahead.
         old_handle: Whether it reads on the handle that was there first, which it shares with other readers.
     """
 
@@ -76,7 +75,6 @@ class Belief:
     Attributes:
         phase: `start` (not found yet), `full` (of snapshot `next`) or `follow` (before snapshot `next`).
         next: The snapshot; at the start 1 if the table was found to be empty, else 0.
-        schema: What it reads with.
         left: What is still to come of the snapshot, once a part of it was handed out.
     """
 
@@ -95,14 +93,7 @@ class Mismatch(Exception):
 
 
 class Expectations:
-    """What a stream of a table must hand out.
-
-    Args:
-        table: The table.
-        model: What streams of it hand out.
-        by_file: Shards go by file, not by bucket.
-        settings: How it is read.
-    """
+    """What a stream of a table must hand out."""
 
     def __init__(self, table: CraftedTable, model: StreamModel, by_file: bool, settings: Settings) -> None:
         self._table, self._model, self._by_file, self._settings = table, model, by_file, settings

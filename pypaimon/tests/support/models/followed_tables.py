@@ -23,9 +23,6 @@ class TableKind:
     """What a table is made of.
 
     Attributes:
-        keys: Its primary key.
-        partitions: Its partition columns.
-        options: Its options.
         is_compacted: Whether batch reads and streams say the same only after a compaction.
         deletes: Whether it takes rows of the kind -D.
     """
@@ -89,13 +86,7 @@ REFUSED = {
 
 
 class FollowedTable:
-    """A table of one kind, and what changes it.
-
-    Args:
-        warehouse: Its directory.
-        kind: What it is made of.
-        random: What draws the changes.
-    """
+    """A table of one kind, and what changes it."""
 
     def __init__(self, warehouse: Path, kind: TableKind, random: Random) -> None:
         self.kind = kind
@@ -124,7 +115,6 @@ class FollowedTable:
 
     @property
     def latest(self) -> int:
-        """The id of the latest snapshot, or 0."""
         return max(self.table.ids(), default=0)
 
     def change(self) -> str:
@@ -144,7 +134,6 @@ class FollowedTable:
     # ---- changes ----
 
     def write(self) -> None:
-        """Write some rows."""
         self._commit(stream_write_builder(self.table.handle()), self._changes())
 
     def _overwrite(self) -> None:

@@ -17,8 +17,6 @@ Place = tuple[str | None, int]
 
 @dataclass(frozen=True)
 class Column:
-    """A column: INT, BIGINT or STRING."""
-
     id: int
     name: str
     type: str
@@ -37,17 +35,13 @@ class Column:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """A schema: its id, and its columns in order."""
-
     id: int
     columns: tuple[Column, ...]
 
     def named(self, name: str) -> Column:
-        """The column with this name."""
         return next(column for column in self.columns if column.name == name)
 
     def find(self, field_id: int) -> Column | None:
-        """The column with this field id."""
         return next((column for column in self.columns if column.id == field_id), None)
 
 
@@ -56,7 +50,6 @@ class Record:
     """A record as a writer wrote it.
 
     Attributes:
-        kind: Its row kind.
         key: The key, by which the model knows it.
         sequence: The greater one of a key is the newer one.
         values: By field id, of all columns that the table had then.
@@ -73,11 +66,7 @@ class DataFile:
     """A data or changelog file.
 
     Attributes:
-        name: Its name.
-        place: Its partition and bucket.
         level: Of the merge tree; 0 in append tables.
-        schema: What it was written with.
-        records: In stored order.
     """
 
     name: str
@@ -92,13 +81,8 @@ class Commit:
     """A snapshot.
 
     Attributes:
-        id: Its id.
         kind: APPEND, COMPACT, OVERWRITE or ANALYZE.
-        schema: Of its committer.
         added: Data files that it added, in the order of its manifest.
-        removed: Those that it removed.
-        changelog: Its changelog files.
-        live: All files of the table behind it.
     """
 
     id: int
@@ -128,7 +112,6 @@ def merged(files: Iterable[DataFile]) -> dict[tuple[str | None, int], Record]:
 
 
 def by_place(files: Iterable[DataFile]) -> dict[Place, list[DataFile]]:
-    """Files by partition and bucket."""
     result: dict[Place, list[DataFile]] = {}
     for file in files:
         result.setdefault(file.place, []).append(file)
@@ -137,13 +120,7 @@ def by_place(files: Iterable[DataFile]) -> dict[Place, list[DataFile]]:
 
 @dataclass(frozen=True)
 class StreamModel:
-    """Which records streams of a table hand out.
-
-    Attributes:
-        keyed: It has a primary key.
-        producer: Its changelog producer.
-        ordered: Rows of a bucket have an order.
-    """
+    """Which records streams of a table hand out."""
 
     keyed: bool
     producer: str = "none"
@@ -166,7 +143,6 @@ class StreamModel:
         return commit.kind == "APPEND" if self.producer == "none" else bool(commit.changelog)
 
     def follow(self, commit: Commit, overwrites: bool) -> list[Handed]:
-        """The changes that a snapshot brings."""
         if not self.is_read(commit, overwrites):
             return []
         if commit.kind == "OVERWRITE" and self.keyed:

@@ -33,6 +33,11 @@ class Driver:
     def latest(self, start: Offset, limit: Any = None) -> Offset:
         return through_json(self.reader.latestOffset(start, limit or self.limit))
 
+    def first(self) -> tuple[Offset, Offset]:
+        """Start and end of the first batch."""
+        start = self.initial()
+        return start, self.latest(start)
+
     def rows(self, start: Offset, end: Offset) -> list[tuple[Any, ...]]:
         found = []
         for task in self.reader.partitions(start, end):
@@ -42,7 +47,6 @@ class Driver:
         return found
 
     def batches(self, start: Offset | None = None) -> list[list[tuple[Any, ...]]]:
-        """All batches until nothing is new."""
         start = start or self.initial()
         found = []
         while (end := self.latest(start)) != start:
@@ -67,6 +71,5 @@ def batch_tasks(given: dict[str, str]) -> Iterator[Iterator[pa.RecordBatch]]:
 
 
 def batch_rows(table: Table, **more: str) -> list[tuple[Any, ...]]:
-    """All rows of a batch read."""
     tasks = batch_tasks({**options(table), **spelled(more)})
     return [tuple(row.values()) for task in tasks for batch in task for row in batch.to_pylist()]

@@ -17,7 +17,6 @@ from support.spark.session import new_session
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run a query until nothing is new."""
     spark = new_session(Path(settings["session"]))
     output, hold = Path(settings["output"]), settings["hold_in_batch"]
 

@@ -16,7 +16,6 @@ Rows = list[tuple[Any, ...]]
 
 
 def options(table: Table) -> dict[str, str]:
-    """The options that name a table."""
     return {"warehouse": str(table.path.parents[1]), "table": table.name}
 
 
@@ -46,9 +45,7 @@ class Collected:
     """Rows of a stream, batch by batch.
 
     Attributes:
-        directory: Holds the checkpoint.
         batches: Rows of each batch by its id; of a batch that was run again, those of the last run.
-        query: The last query.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -58,16 +55,12 @@ class Collected:
 
     @property
     def rows(self) -> Rows:
-        """All rows in order of the batches."""
         return [row for batch in sorted(self.batches) for row in self.batches[batch]]
 
     def sorted(self) -> Rows:
-        """All rows, in order."""
         return sorted(self.rows)
 
     def start(self, stream: Any, **trigger: Any) -> Any:
-        """Start a query that collects, at the checkpoint."""
-
         def collect(batch: Any, batch_id: int) -> None:
             self.batches[batch_id] = [tuple(row) for row in batch.collect()]
 
@@ -76,7 +69,6 @@ class Collected:
         return self.query
 
     def run(self, stream: Any, **trigger: Any) -> Rows:
-        """Run a query to its end; the rows of the batches that it ran."""
         known = set(self.batches)
         run_to_its_end(partial(self.start, stream, **trigger))
         assert not self.query.isActive

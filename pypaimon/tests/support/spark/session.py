@@ -64,9 +64,6 @@ def environment(directory: Path) -> dict[str, str]:
 
     Spark looks for modules named `pyspark_*` in directories, so that it does not see an editable install: a directory
     with little but that module stands in for site-packages.
-
-    Args:
-        directory: An empty directory.
     """
     modules = directory / "modules"
     modules.mkdir()
@@ -119,9 +116,7 @@ def new_session(directory: Path, quick: bool = True, **configuration: str) -> An
     """A session that keeps its files below a directory, which is emptied by nobody else.
 
     Args:
-        directory: Need not exist.
         quick: For many short queries; False: as a user has it.
-        configuration: What is other than usual.
     """
     from pyspark.sql import SparkSession
 

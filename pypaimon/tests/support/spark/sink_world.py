@@ -16,9 +16,8 @@ from pypaimon.streaming.commit.request import Assumption, CommitReport, CommitRe
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.errors import CommitUnknownError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.tables import written_rows
 from support.tables.handles import batch_table
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -29,7 +28,6 @@ class World:
     """One table and what was done to it.
 
     Attributes:
-        model: The rows that must be there.
         done: Whether the next batch is in the table already, though Spark has not logged it.
         next_batch: The batch that Spark will run, again or for the first time.
         unknown: How often it could not be known whether a batch was committed.
@@ -121,11 +119,9 @@ class World:
         self.model = applied(self.model, rows, self.keyed)
 
     def after(self, batch: int) -> list[tuple[int, int]]:
-        """The rows once a batch is in the table."""
         return applied([] if self.overwrite else self.model, self.rows_of(batch), self.keyed)
 
     def rows(self) -> list[tuple[int, int]]:
-        """The rows of the latest snapshot."""
         data = batch_table(self.table())
         return sorted(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
@@ -139,7 +135,6 @@ class World:
         assert len(set(commits)) == len(commits)
 
     def latest(self) -> int:
-        """Id of the latest snapshot."""
         names = [path.name for path in (self.path / "snapshot").glob("snapshot-*")]
         return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
@@ -157,29 +152,18 @@ class World:
             (self.path / "snapshot" / f"snapshot-{number}").unlink(missing_ok=True)
 
     def data_files(self) -> set[str]:
-        """Names of the data files on disk."""
         return {name for _, _, names in os.walk(self.path) for name in names if name.startswith("data-")}
 
     def live_files(self) -> set[str]:
-        """Names of the data files that the latest snapshot holds."""
         plan = self.table().new_read_builder().new_scan().plan()
         return {file.file_name for split in plan.splits() for file in split.files}
 
 
 def write(table: Any, rows: list[tuple[int, int]], user: str, overwrite: bool) -> list[Any]:
     """Commit messages of a task that writes rows."""
-    writer = RecordWriter(PaimonTable(table), user, overwrite)
-    ids, values = ([row[position] for row in rows] for position in (0, 1))
-    batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(values, pa.int64())], schema=COLUMNS)
-    if table.is_primary_key_table:
-        kinds = pa.array([0] * len(rows), pa.int8())
-        batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), kinds)
-    writer.write(batch)
-    messages = writer.prepare()
-    writer.close()
-    return messages
+    kinds = [0] * len(rows) if table.is_primary_key_table else None
+    return written_rows.write(table, written_rows.rows_of(COLUMNS, rows, kinds), user=user, overwrite=overwrite)
 
 
 def applied(state: list[tuple[int, int]], rows: list[tuple[int, int]], keyed: bool) -> list[tuple[int, int]]:
-    """Rows with others written over them."""
     return sorted((dict(state) | dict(rows)).items() if keyed else [*state, *rows])

@@ -16,8 +16,6 @@ class CountingFileIO(LocalFileIO):
 
     Attributes:
         opened: How often each file was opened, by name.
-        bytes_read: By name of file.
-        reads: How many there were, likewise.
         largest: The most bytes that were asked for at once.
     """
 

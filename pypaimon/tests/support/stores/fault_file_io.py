@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import threading
 import uuid
 from collections import Counter
@@ -23,8 +24,6 @@ class Call:
     Attributes:
         number: From 1, over all kinds.
         kind: `read`, `list`, `write` or `delete`.
-        path: Of the file or directory.
-        answer: Asks the store.
     """
 
     def __init__(self, number: int, kind: str, path: str, answer: Callable[[], Any]) -> None:
@@ -35,7 +34,6 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
         return self.path.rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -67,18 +65,15 @@ class FaultFileIO(LocalFileIO):
         self._wherever = fault
 
     def forget(self) -> None:
-        """Forget calls and faults."""
         with self._lock:
             self.calls.clear()
             self._faults.clear()
             self._wherever = None
 
     def names(self, kind: str | None = None) -> list[str]:
-        """Names of what was asked for."""
         return [path.rsplit("/", 1)[-1] for each, path in self.calls if kind in (None, each)]
 
     def counts(self) -> Counter[str]:
-        """Calls by kind."""
         return Counter(kind for kind, _ in self.calls)
 
     def new_input_stream(self, path: str) -> Any:
@@ -119,13 +114,35 @@ class FaultFileIO(LocalFileIO):
         return answer() if fault is None else fault(call)
 
 
-class Meeting:
-    """The first requests for some files wait until several of them are under way; the others pass.
+class HangingFileIO(FaultFileIO):
+    """Calls hang until `go_on` is set, if `hangs` says so. `hanging` is set once one does, `written` after a write."""
 
-    Args:
-        names: Of the files.
-        parties: How many.
-    """
+    def __init__(self, hangs: Callable[[Call], object] = lambda call: False) -> None:
+        super().__init__()
+        self.hangs = hangs
+        self.hanging, self.go_on, self.written = (threading.Event() for _ in range(3))
+        self.wherever(lambda call: self.hang(call) if self.hangs(call) else self._pass(call))
+
+    def hang(self, call: Call) -> Any:
+        self.hanging.set()
+        self.go_on.wait(600)
+        return call.answer()
+
+    def _pass(self, call: Call) -> Any:
+        answer = call.answer()
+        if call.kind == "write":
+            self.written.set()
+        return answer
+
+
+def data_files_from(number: int) -> Callable[[Call], bool]:
+    """Whether a call reads a data file, and at least this many were asked for."""
+    count = itertools.count(1)
+    return lambda call: call.path.endswith(".parquet") and next(count) >= number
+
+
+class Meeting:
+    """The first requests for some files wait until several of them are under way; the others pass."""
 
     def __init__(self, names: Collection[str], parties: int = 2) -> None:
         self._names = names
@@ -175,7 +192,6 @@ def failing(error: OSError) -> Fault:
 
 
 def truncated(call: Call) -> Any:
-    """Half of the bytes come."""
     found = call.answer()
     return found[: len(found) // 2] if call.kind == "read" else found
 
@@ -190,3 +206,37 @@ RESET = ConnectionResetError(104, "connection reset by peer")
 UNAVAILABLE = OSError("When reading information for key 'x': AWS Error SLOW_DOWN during HeadObject: HTTP status 503")
 FORBIDDEN = OSError("When getting information: AWS Error ACCESS_DENIED during HeadObject operation: HTTP status: 403")
 MISSING = OSError("When getting information: AWS Error RESOURCE_NOT_FOUND during HeadObject: HTTP status 404")
+
+
+__all__ = ["SCHEME", "DyingStore"]
+
+
+class DyingStore(FaultFileIO):
+    """Objects `object://<path>` in local files.
+
+    Attributes:
+        steps_left: Steps until it dies, None for never; each request is two steps, before and after it took effect.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps_left: int | None = None
+        self.dead = False
+        self.wherever(self._in_two_steps)
+
+    def dies_after(self, steps: int | None) -> None:
+        """Die after so many steps from now; None: live on."""
+        self.steps_left, self.dead = steps, False
+
+    def _in_two_steps(self, call: Call) -> Any:
+        self._step()
+        answer = call.answer()
+        self._step()
+        return answer
+
+    def _step(self) -> None:
+        if self.steps_left is not None:
+            self.dead = self.dead or self.steps_left == 0
+            self.steps_left = max(self.steps_left - 1, 0)
+        if self.dead:
+            raise OSError("dead")

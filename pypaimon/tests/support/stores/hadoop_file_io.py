@@ -14,12 +14,7 @@ HADOOP = "hdfs://name-node"
 
 
 class HadoopFileIO(LocalFileIO):
-    """Files `hdfs://name-node<path>`.
-
-    Attributes:
-        halfway: Called in the midst of each write.
-        dead: Every request fails.
-    """
+    """Files `hdfs://name-node<path>`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,9 +21,6 @@ class HttpServer:
 
     Args:
         application: Answers the requests; if it raises `ConnectionResetError`, the connection ends there.
-
-    Attributes:
-        endpoint: The URL.
     """
 
     def __init__(self, application: Application) -> None:
@@ -36,11 +33,9 @@ class HttpServer:
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def start(self) -> None:
-        """Begin to accept requests."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
-        """Accept no more requests."""
         self._server.shutdown()
         self._server.server_close()
 

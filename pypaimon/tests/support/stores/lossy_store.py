@@ -24,7 +24,6 @@ class LossyStore(LocalFileIO):  # type: ignore[misc]
             file system has it, whatever went wrong).
         effective: Whether it is done all the same.
         blind: Snapshots cannot be read once an answer was lost.
-        left: Answers that will be lost.
     """
 
     def __init__(self, answer: Answer, *, effective: bool = True, blind: bool = False, left: int = 100) -> None:

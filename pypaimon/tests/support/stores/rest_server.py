@@ -20,7 +20,6 @@ class RestServer:
 
     Attributes:
         options: Of a catalog, and of Spark's source, that ask it.
-        lent: How many tokens it has lent.
         rules: What it answers who asks for what of the table may be seen; None: nobody has to ask.
     """
 
@@ -60,7 +59,6 @@ class RestServer:
         }
 
     def stop(self) -> None:
-        """End it."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -69,7 +67,6 @@ class RestServer:
         self._store.keys = {ACCESS_KEY: None}
 
     def answer(self, path: str) -> dict[str, Any]:
-        """What a request comes to."""
         if path.endswith("/config"):
             return {"defaults": {}, "overrides": {}}
         if path.endswith("/token"):

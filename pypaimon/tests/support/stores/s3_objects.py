@@ -51,8 +51,6 @@ class _Object:
 
 @dataclass
 class _Upload:
-    """Parts of an object to come."""
-
     key: str
     headers: Mapping[str, str]
     parts: dict[int, bytes] = field(default_factory=dict)
@@ -204,8 +202,6 @@ class S3Objects:
 
 
 class _Request:
-    """A request, with its parts by name."""
-
     def __init__(self, environ: dict[str, Any], body: bytes) -> None:
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +15,7 @@ from typing import Any
 from pyarrow.fs import S3FileSystem
 from pypaimon import CatalogFactory
 
+from support.repository import program
 from support.stores.http_server import SOCKET, HttpServer
 from support.stores.s3_objects import S3Objects
 
@@ -31,15 +34,11 @@ class S3Server:
     is set), or None.
 
     Attributes:
-        endpoint: Its URL.
         keys: Access keys, each with its session token, that requests have to be signed by; None: any will do.
         agents: Requests by programs that call themselves so are refused.
         heeds_conditions: Whether writes with `If-Match` and `If-None-Match` compare, one after the other.
         bare_tags: `If-Match` holds only for a tag without its quotes, as with Ceph's gateway 16.2.
-        go_on: Ends what hangs.
-        hanging: Set once a request hangs.
         carried_out: Set once a request that hung has been carried out.
-        objects: The objects.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,6 @@ class S3Server:
         self.file_system(allow_bucket_creation=True).create_dir(BUCKET)
 
     def stop(self) -> None:
-        """End it."""
         self.go_on.set()
         self._server.stop()
 
@@ -78,21 +76,13 @@ class S3Server:
 
     @contextmanager
     def failing(
-        self,
-        part: str,
-        *faults: Fault,
-        method: str = "",
-        key: str = "",
-        on_hang: Callable[[], object] = lambda: None,
+        self, part: str, *faults: Fault, method: str = "", key: str = "", on_hang: Callable[[], object] = lambda: None
     ) -> Iterator[deque[Fault]]:
         """What the next requests within the block come to whose path has a part in it; gives those still to come.
 
         Args:
-            part: Of the path.
-            faults: One for each request.
             method: Of the requests; empty: any.
             key: Access key that signs the requests; empty: any.
-            on_hang: Called as one begins to hang.
         """
         told = part, method, key
         self._faults[told] = deque(faults)
@@ -119,7 +109,6 @@ class S3Server:
             forget_clients()
 
     def options(self, **changed: str) -> dict[str, str]:
-        """Options of a catalog that name the server and its keys."""
         given = {
             "endpoint": self.endpoint,
             "access-key": ACCESS_KEY,
@@ -131,16 +120,13 @@ class S3Server:
         return {f"s3.{key}": value for key, value in {**given, **changes}.items()}
 
     def catalog(self, warehouse: str, **options: str) -> Any:
-        """A catalog below the bucket."""
         return CatalogFactory.create({"warehouse": f"s3://{BUCKET}/{warehouse}", **self.options(), **options})
 
     def file_system(self, **settings: Any) -> S3FileSystem:
-        """Arrow's client of the server."""
         given = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": "us-east-1"}
         return S3FileSystem(endpoint_override=self.endpoint, **{**given, **settings})
 
     def put(self, name: str, data: bytes) -> str:
-        """Store an object; its path."""
         with self.file_system().open_output_stream(f"{BUCKET}/{name}") as stream:
             stream.write(data)
         return f"s3://{BUCKET}/{name}"
@@ -227,3 +213,55 @@ def _half(answer: Iterable[bytes]) -> Iterator[bytes]:
 def methods(asked: list[tuple[str, str]]) -> Counter[str]:
     """Requests by method; LIST stands for a GET of the bucket."""
     return Counter("LIST" if "list-type=" in path else method for method, path in asked)
+
+
+class S3Process:
+    """A server. `losing` makes it lose an answer."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.endpoint = self._answer()
+
+    @contextmanager
+    def losing(self, part: str) -> Iterator[None]:
+        """The answer to the first PUT within the block whose path has a part in it is lost; there must be one."""
+        self._ask(part)
+        yield
+        assert self._ask("") == "lost"
+
+    def _ask(self, part: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{part}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@contextmanager
+def s3_process() -> Iterator[S3Process]:
+    """A server, with an empty bucket."""
+    command = program("support.stores.s3_server")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield S3Process(process)
+        finally:
+            process.kill()
+
+
+def _serve() -> None:
+    """Each line tells the part of a path; an empty one asks whether the answer was lost."""
+    server = S3Server()
+    server.start()
+    print(server.endpoint, flush=True)
+    while part := sys.stdin.readline().strip():
+        with server.failing(part, "lost", method="PUT") as left:
+            print("fails", flush=True)
+            sys.stdin.readline()
+            print("not lost" if left else "lost", flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -14,7 +14,6 @@ class VirtualClock(Clock):
 
     Attributes:
         now: Seconds of both clocks.
-        waits: How often somebody waited.
         on_wait: Called at each wait: what happens meanwhile.
     """
 

@@ -42,7 +42,6 @@ class ChainTable:
     Each region is a chain of days, unless options say otherwise.
 
     Attributes:
-        path: Its directory.
         written: Every change of each branch, in the order of the commits.
     """
 
@@ -71,23 +70,18 @@ class ChainTable:
             shutil.copytree(self.path / "schema", self.branch_path(branch) / "schema")
 
     def branch_path(self, branch: str) -> Path:
-        """The directory of the snapshots and schemas of a branch."""
         return self.path / "branch" / f"branch-{branch}"
 
     def branch(self, branch: str) -> Any:
-        """A handle of one branch."""
         return self._table.catalog.get_table(f"{self._table.name}$branch_{branch}")
 
     def handle(self, **options: str) -> Any:
-        """A handle of the whole table."""
         return self._table.handle(**options)
 
     def builder(self, **options: str) -> StreamReadBuilder:
-        """A builder of a stream of the whole table."""
         return stream_read_builder(self.handle(**options))
 
     def commit(self, branch: str, changes: Iterable[Change]) -> None:
-        """Commit changes to a branch."""
         self.write(branch, changes, {"v": "v"})
 
     def write(self, branch: str, changes: Iterable[Change], names: dict[str, str]) -> None:
@@ -103,11 +97,9 @@ class ChainTable:
         self.written[branch] += rows
 
     def alter(self, branch: str, *changes: SchemaChange) -> None:
-        """Change the schema of one branch."""
         self._table.catalog.alter_table(f"{self._table.name}$branch_{branch}", list(changes), False)
 
     def latest(self, branch: str) -> dict[str, Any]:
-        """The latest snapshot of a branch."""
         directory = self.branch_path(branch) / "snapshot"
         newest = max(directory.glob("snapshot-*"), key=lambda path: int(path.name.removeprefix("snapshot-")))
         found: dict[str, Any] = json.loads(newest.read_text())
@@ -162,7 +154,6 @@ def _state(changes: list[Change]) -> list[tuple[str, int, str]]:
 
 
 def rows(read: StreamTableRead, plan: Plan) -> list[Row]:
-    """The rows of a plan, sorted."""
     table = read.to_arrow(plan.splits())
     return sorted(zip(*(table[name].to_pylist() for name in ("_row_kind", "region", "day", "k", "v")), strict=True))
 

@@ -43,12 +43,9 @@ class CraftedTable:
     """A table of (k, p, v, n), where p may be a partition column and k, with p, the primary key.
 
     Attributes:
-        path: Its directory.
         partitioned: Whether p is a partition column; otherwise the table has no p.
         keyed: Whether it has a primary key.
         commits: All snapshots by id, the expired ones included.
-        columns: Its current columns.
-        first_handle: A handle as old as the table.
         unprotected: The snapshots before this one expired while no consumer kept any, and the number of moments then.
         moments: The earliest and the latest snapshot after each change of one of them; first 1 and 0.
     """
@@ -84,7 +81,6 @@ class CraftedTable:
 
     @property
     def latest(self) -> int:
-        """The id of the latest snapshot, or 0."""
         return max(self.commits, default=0)
 
     @property
@@ -94,7 +90,6 @@ class CraftedTable:
 
     @property
     def live(self) -> tuple[DataFile, ...]:
-        """The files of the latest snapshot."""
         return self.commits[self.latest].live if self.commits else ()
 
     def consumers(self) -> list[int]:
@@ -111,7 +106,6 @@ class CraftedTable:
     # ---- schema ----
 
     def alter(self, *changes: SchemaChange) -> None:
-        """Change the schema of the next files."""
         if changes:
             self._created.catalog.alter_table(self._created.name, list(changes), False)
         self._table = self.handle()
@@ -209,10 +203,6 @@ class CraftedTable:
         """Make a snapshot.
 
         Args:
-            kind: Its commit kind.
-            added: Data files that it adds.
-            removed: Data files that it removes.
-            changelog: Its changelog files.
             merges_manifests: Merge the earlier manifests into one of the live files.
             recounted: The difference that a repair makes to the total of this and of all later snapshots.
         """

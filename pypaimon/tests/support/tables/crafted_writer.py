@@ -33,9 +33,7 @@ class CraftedWriter:
     """Commits to a table.
 
     Args:
-        table: The table.
         buckets: How many there are; 0: none, rows lie in bucket 0.
-        producer: The changelog producer.
         postponed: Records are first written to bucket -2.
     """
 
@@ -53,13 +51,11 @@ class CraftedWriter:
         getattr(self, action)()
 
     def choice(self, *values: Choice) -> Choice:
-        """One of these."""
         return self._random.choice(values)
 
     # ---- commits ----
 
     def append(self) -> None:
-        """One APPEND snapshot."""
         files, changelog = [], []
         for place, records in self._by_bucket(self._records()):
             if not self._table.keyed:
@@ -99,7 +95,6 @@ class CraftedWriter:
         self._commit(self.choice("ANALYZE", "APPEND"), recounted=self.choice(0, 0, -3, 5))
 
     def compact(self) -> None:
-        """One COMPACT snapshot, if there is something to compact."""
         added: list[WrittenFile] = []
         removed: list[WrittenFile] = []
         changelog: list[WrittenFile] = []

@@ -31,11 +31,7 @@ KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
 
 
 class FedTable:
-    """The history of a `Table` `db.t` of one of `KINDS`.
-
-    Attributes:
-        handle: pypaimon's table.
-    """
+    """The history of a `Table` `db.t` of one of `KINDS`."""
 
     def __init__(self, warehouse: Path, kind: str) -> None:
         partitions, keys, options = KINDS[kind]
@@ -49,7 +45,6 @@ class FedTable:
         """Commit `count` rows with new keys.
 
         Args:
-            count: The number of rows.
             files: The number of files per partition, if the table has no buckets.
         """
         rows = [{"k": key, "p": f"p{key % 4}", "v": key % 7} for key in range(self._next, self._next + count)]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming import StreamReadBuilder, StreamWriteBuilder, stream_write_builder
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from support.tables.kept_commits import commit_once
 
@@ -30,10 +30,7 @@ def create_table(catalog: Any, name: str, columns: pa.Schema, *, database: str =
     """Create a table in a database and return its handle.
 
     Args:
-        catalog: pypaimon's catalog.
         name: The table's name without its database.
-        columns: Its columns.
-        database: The database, which must exist.
         arguments: `primary_keys`, `partition_keys` and `options`, as pypaimon's `Schema` takes them.
     """
     full_name = f"{database}.{name}"
@@ -69,10 +66,21 @@ def _commit(handle: Any, files: Sequence[pa.Table], overwrite: bool) -> None:
 def write_by_stream(handle: Any, *parts: pa.Table, overwrite: bool = False) -> None:
     """Make one commit with the stream writer of this library."""
     builder = stream_write_builder(handle)
-    with (builder.with_overwrite() if overwrite else builder).open_sync() as writer:
+    write_with(builder.with_overwrite() if overwrite else builder, *parts)
+
+
+def write_with(builder: StreamWriteBuilder, *parts: Any) -> None:
+    """Make one commit with a writer of this library that opens for it."""
+    with builder.open_sync() as writer:
         for rows in parts:
             writer.write(rows)
         writer.commit()
+
+
+def read_with(builder: StreamReadBuilder) -> list[dict[str, Any]]:
+    """The rows of a stream that ends, by column name."""
+    with builder.open_sync() as stream:
+        return [row for batch in stream for row in batch.data.to_pylist()]
 
 
 def batch_table(handle: Any, columns: Sequence[str] | None = None) -> pa.Table:

@@ -56,10 +56,7 @@ def commit_once(handle: Any, files: Sequence[pa.Table], overwrite: bool, commit:
     are always committed to.
 
     Args:
-        handle: pypaimon's table.
-        files: The rows.
         overwrite: Whether they replace what is there.
-        commit: Makes the commit.
     """
     key = None if _NEVER in _of_this_test else _key(handle, files, overwrite)
     if key is None or key in _of_this_test:

@@ -57,17 +57,14 @@ def often(table: Any, clock: Clock | None = None) -> StreamReadBuilder:
 
 
 def in_order(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Rows in an order in which they can be compared."""
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
 def live_threads() -> list[threading.Thread]:
-    """The threads of live tables."""
     return [thread for thread in threading.enumerate() if thread.name == "paimon-live"]
 
 
 def assert_ended(threads: Iterable[threading.Thread]) -> None:
-    """Check that threads end."""
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
@@ -88,10 +85,7 @@ def check(live: Any, table: Any, expected: list[dict[str, Any]]) -> None:
 
 KEYS: dict[str, tuple[dict[str, pa.DataType], Callable[[Random], tuple[Any, ...]]]] = {
     "text": ({"a": pa.string()}, lambda random: (random.choice(["", "a", "ä" * 9, "x" * 40]) * random.randint(0, 2),)),
-    "text and int": (
-        {"a": pa.string(), "b": pa.int32()},
-        lambda random: (random.choice("abc"), random.randint(-2, 2)),
-    ),
+    "text and int": ({"a": pa.string(), "b": pa.int32()}, lambda random: (random.choice("abc"), random.randint(-2, 2))),
     "decimal": ({"a": pa.decimal128(10, 2)}, lambda random: (Decimal(random.randint(-9, 9)).scaleb(-1),)),
     "time and boolean": (
         {"a": pa.timestamp("ms"), "b": pa.bool_()},

@@ -37,11 +37,7 @@ __all__ = [
 ]
 
 COLUMNS = ["id", "status", "amount"]
-CHANGES = [
-    (2, "-U", 1, "placed", 1.5),
-    (3, "+U", 1, "paid", 1.5),
-    (4, "-D", 2, "placed", None),
-]
+CHANGES = [(2, "-U", 1, "placed", 1.5), (3, "+U", 1, "paid", 1.5), (4, "-D", 2, "placed", None)]
 """What follows on the first plan of `orders`: snapshot, kind and values."""
 
 NEXT_CHANGES = [
@@ -65,5 +61,4 @@ def expired_orders(catalog: Any) -> Any:
 
 
 def state_of(table: Any) -> dict[int, str]:
-    """The status of each order."""
     return {row["id"]: row["status"] for row in batch_read(table, ["id", "status"])}

@@ -1,18 +1,26 @@
-"""Driving the planner directly: step by step, over real tables, with a clock that tests set."""
+"""Driving the planner directly: step by step, over real tables, with a clock of the test; plans of crafted tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
+from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.start import Start, StartMode
-from pypaimon.streaming.options.stream_options import StreamOptions
+from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 from pypaimon.streaming.reading.read_layout import ReadSettings
+from support.models.table import Record
+from support.stores.fault_file_io import SCHEME, FaultFileIO
+from support.tables.crafted_table import CraftedTable, WrittenFile
 from support.tables.stream_files import read_of
 from support.tables.streamed_table import Row, Table, rows
 
@@ -24,7 +32,6 @@ class Drive:
 
     Attributes:
         planner: Of a fresh handle, whose retries do not pause.
-        state: Where it stands.
         millis: What the clock shows; late enough for every bound and delay, unless set.
     """
 
@@ -44,11 +51,9 @@ class Drive:
 
     @staticmethod
     def of(table: Table, start: Start | Position = LATEST_FULL, **settings: Any) -> Drive:
-        """A drive over a table of tests."""
         return Drive(table.handle(), start, **settings)
 
     def step(self) -> Step:
-        """One step; the state is the one after it."""
         taken = self.planner.step(self.state)
         self.state = taken.state
         return taken
@@ -79,13 +84,32 @@ class Drive:
 
     @property
     def position(self) -> Position | None:
-        """Where it stands."""
         return self.planner.position(self.state)
 
     def rows(self, plans: Sequence[Plan]) -> list[Row]:
-        """The rows of plans, in their order."""
         return [row for plan in plans for row in rows(self._read, plan)]
 
     def keys(self, plans: Sequence[Plan] | None = None) -> list[int]:
         """The keys of plans, of those that are there now by default."""
         return [key for _, key, _ in self.rows(self.run() if plans is None else plans)]
+
+
+class CraftedPlans:
+    """A crafted table, whose files have one row each, and plans of it that keep no manifest."""
+
+    def __init__(self, table: CraftedTable) -> None:
+        self.table = table
+        self._sequence = 0
+
+    def file(self, place: tuple[str, int]) -> WrittenFile:
+        self._sequence += 1
+        ids = {column.name: column.id for column in self.table.columns.columns}
+        values = {ids["k"]: self._sequence, ids["p"]: place[0], ids["v"]: "v", ids["n"]: 1}
+        return self.table.file(place, [Record("+I", (place[0], self._sequence), self._sequence, values)])
+
+    def plans(self, file_io: FaultFileIO, **options: Any) -> SnapshotPlans:
+        handle = self.table.handle()
+        handle.file_io, handle.table_path = file_io, SCHEME + str(handle.table_path)
+        store = Store(file_io, sleep=lambda seconds: None)
+        directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache=ManifestCache(0)))
+        return SnapshotPlans(directory, handle.table_schema, replace(options_of_table(handle.table_schema), **options))

@@ -75,7 +75,6 @@ def split(mode: SplitMode, files: Sequence[DataFileMeta], **arguments: Any) -> S
 
 
 def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamRead:
-    """A read of a table that is known."""
     return StreamRead(directory.table, directory.store.pool.timeout, Lazy.of(ReadParts.of(directory, settings)))
 
 

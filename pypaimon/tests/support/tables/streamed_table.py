@@ -51,18 +51,11 @@ class Table:
         warehouse: Its directory; not used if `catalog` is given.
         name: The table's name without its database.
         primary_key: Make `k` the primary key, with a column `kind` from which pypaimon takes the row kind.
-        columns: Other columns.
-        primary_keys: The columns of the primary key.
-        partition_keys: The columns of the partition.
         database: The database; it is created if it does not exist.
         catalog: pypaimon's catalog, if not one over `warehouse`.
         options: More options of the table, named as for `option_names`.
 
     Attributes:
-        catalog: pypaimon's catalog.
-        name: Its full name.
-        path: Its directory.
-        primary_key: As given.
         columns: Its columns, the one of the row kind included.
     """
 
@@ -99,8 +92,11 @@ class Table:
         create_table(self.catalog, name, self.columns, database=self._database, options=self.options, **self._keys)
 
     def drop(self) -> None:
-        """Drop it."""
         self.catalog.drop_table(self.name, False)
+
+    def recreate(self) -> None:
+        self.drop()
+        self.create()
 
     # ---- handles and streams ----
 
@@ -109,7 +105,6 @@ class Table:
 
         Args:
             file_io: Read and write through this FileIO, as in an object store.
-            options: Dynamic options.
         """
         table = self.catalog.get_table(self.name)
         table = table.copy(option_names(options)) if options else table
@@ -143,11 +138,15 @@ class Table:
 
         Args:
             rows: Tuples of values, or of a row kind and values. In a table of (k, v) a key alone is enough.
-            overwrite: Replace the rows of the table.
-            table: Write through this handle.
         """
         self.write(self.arrow_rows(rows), overwrite=overwrite, table=table)
         return self.latest()
+
+    def commit_each(self, keys: Iterable[int]) -> Table:
+        """Make a commit for each key; the table."""
+        for key in keys:
+            self.commit([key])
+        return self
 
     def write(
         self, rows: pa.Table, *, overwrite: bool = False, table: Any = None, by: Write = write_by_pypaimon
@@ -160,7 +159,6 @@ class Table:
         self.write_files(self.arrow_rows([key]) for key in keys)
 
     def write_files(self, files: Iterable[pa.Table]) -> None:
-        """Commit one snapshot of an append table with a file for each Arrow table."""
         write_by_pypaimon(self._writer, *files)
 
     def arrow_rows(self, rows: Iterable[Any]) -> pa.Table:
@@ -176,25 +174,20 @@ class Table:
     # ---- what it holds ----
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Its rows in the order of `sorted_rows`."""
         return sorted_rows(self.handle())
 
     def ids(self) -> list[int]:
-        """The ids of the snapshots that exist."""
         names = (path.name for path in (self.path / "snapshot").glob("snapshot-*"))
         return sorted(int(name.removeprefix("snapshot-")) for name in names)
 
     def latest(self) -> int:
-        """The id of the latest snapshot."""
         return self.ids()[-1]
 
     def snapshot(self, snapshot_id: int) -> dict[str, Any]:
-        """The content of a snapshot file."""
         content: dict[str, Any] = json.loads(self.snapshot_path(snapshot_id).read_text())
         return content
 
     def snapshot_path(self, snapshot_id: int) -> Path:
-        """The file of a snapshot."""
         return self.path / "snapshot" / f"snapshot-{snapshot_id}"
 
     def files(self, suffix: str) -> list[Path]:
@@ -202,7 +195,6 @@ class Table:
         return sorted(self.path.rglob(f"*{suffix}"))
 
     def data_files(self) -> list[Path]:
-        """All data files in its directory."""
         return [path for path in self.files(".parquet") if path.parent.name.startswith("bucket")]
 
     # ---- what happens to it ----
@@ -212,7 +204,6 @@ class Table:
         expire(self.path, keep_from)
 
     def rollback(self, snapshot_id: int) -> None:
-        """Roll back with pypaimon."""
         self.handle().rollback_to(snapshot_id)
 
     def copy(self, warehouse: Path) -> Table:
@@ -230,7 +221,6 @@ def expire(path: Path, keep_from: int, manifests: Path | None = None) -> None:
 
     Args:
         path: The directory of the table or of a branch.
-        keep_from: The earliest snapshot that stays.
         manifests: The directory of the manifests, if it is not in `path`.
     """
     manifests = manifests or path / "manifest"
@@ -277,6 +267,11 @@ def available(scan: AsyncStreamingTableScan) -> list[Plan]:
     return plans
 
 
+def all_keys(builder: StreamReadBuilder) -> list[int]:
+    """The keys of a stream until nothing new is there, or the end."""
+    with builder.new_streaming_scan() as scan:
+        return keys(builder.new_read(), available(scan))
+
+
 def snapshots(plans: Sequence[Plan]) -> list[int]:
-    """The snapshots of plans."""
     return [plan.snapshot_id for plan in plans]

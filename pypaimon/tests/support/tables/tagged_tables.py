@@ -8,9 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from pypaimon.streaming import (
-    MaintenancePolicy,
-)
+from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.maintenance import list_tags
 from support.crash.crashing_file_io import MortalFileIO
 from support.tables.named_files import files_of, needed_files

@@ -43,7 +43,6 @@ class DuckDBPlace:
     directory: Path
 
     def connected(self, name: str = "copy") -> duckdb.DuckDBPyConnection:
-        """A connection."""
         return duckdb.connect(str(self.directory / f"{name}.duckdb"))
 
     def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
@@ -52,7 +51,6 @@ class DuckDBPlace:
         return target
 
     def execute(self, query: str) -> None:
-        """Run a statement."""
         with self.connected() as connection:
             connection.execute(query)
 
@@ -71,7 +69,6 @@ class SQLitePlace:
     directory: Path
 
     def connected(self) -> Any:
-        """A connection."""
         return adbc_sqlite.connect(str(self.directory / "copy.sqlite"))
 
     def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
@@ -80,7 +77,6 @@ class SQLitePlace:
         return target
 
     def execute(self, query: str) -> None:
-        """Run a statement."""
         with self.connected() as connection:
             _execute(connection, query)
 
@@ -94,8 +90,6 @@ class PostgresPlace:
     """A schema in the database of a server.
 
     Attributes:
-        address: Of the database.
-        schema: Its name.
         alone: Whether a target is opened once all other connections have ended.
     """
 
@@ -104,7 +98,6 @@ class PostgresPlace:
     alone: bool = False
 
     def connected(self) -> Any:
-        """A connection."""
         return adbc_postgres.connect(self.address)
 
     def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
@@ -169,8 +162,6 @@ class DeltaPlace:
 
 @dataclass(frozen=True)
 class IcebergPlace:
-    """A catalog in SQLite."""
-
     directory: Path
 
     def catalog(self) -> SqlCatalog:
@@ -183,7 +174,6 @@ class IcebergPlace:
 
     @contextmanager
     def connected(self) -> Iterator[SqlCatalog]:
-        """It, for a while."""
         with closing(self.catalog()) as catalog:
             yield catalog
 

@@ -42,7 +42,6 @@ def write(table: Any, *batches: pa.RecordBatch, user: str = "user", **settings: 
 
 
 def commit(table: Any, identifier: int, *batches: pa.RecordBatch, user: str = "user", **settings: Any) -> list[Any]:
-    """Write batches and commit them; the messages."""
     messages = write(table, *batches, user=user, **settings)
     overwrite = bool(settings.get("overwrite", False))
     commit_once(CommitRequest(PaimonTable(table), user, identifier, messages, overwrite=overwrite))

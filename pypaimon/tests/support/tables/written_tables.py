@@ -22,11 +22,9 @@ def key_value_table(
 
 
 def rows(*keys: int, value: str = "v") -> pa.Table:
-    """Rows of keys."""
     return pa.table({"k": list(keys), "v": [f"{value}{key}" for key in keys]}, schema=KEYED)
 
 
 def changes(*given: tuple[str, int, str]) -> pa.Table:
-    """Rows with their row kinds."""
     kinds, keys, values = zip(*given, strict=True)
     return pa.table({"_row_kind": list(kinds), "k": list(keys), "v": list(values)}, schema=KINDS)

@@ -1,8 +1,9 @@
-"""Parquet files as pyarrow does not write them: another footer, or pages that Java alone writes."""
+"""Files in Parquet and Avro as no writer makes them: another footer, pages that only Java writes, wrong lengths."""
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,6 @@ def parquet(rows: pa.Table, **options: Any) -> bytes:
 
 
 def with_footer(data: bytes, change: Callable[[Struct], None]) -> bytes:
-    """The file with a changed footer."""
     length = int.from_bytes(data[-8:-4], "little")
     footer, _ = parquet_footer.decode_struct(data[-8 - length : -8])
     change(footer)
@@ -33,7 +33,6 @@ def with_footer(data: bytes, change: Callable[[Struct], None]) -> bytes:
 
 
 def chunks(footer: Struct) -> list[Struct]:
-    """The metadata of all column chunks."""
     return [chunk[3][1] for group in footer[4][1][1] for chunk in group[1][1][1]]
 
 
@@ -55,8 +54,6 @@ def int96_of_bytes(data: bytes) -> bytes:
 
 
 def with_unknown_type(data: bytes, column: str) -> bytes:
-    """The file with a logical type from the future."""
-
     def change(footer: Struct) -> None:
         for element in footer[2][1][1]:
             if element[4][1] == column.encode():
@@ -92,3 +89,34 @@ def with_empty_page(rows: pa.Table) -> bytes:
     chunk[7] = parquet_footer.I64, len(content)
     encoded = parquet_footer.encode_struct(footer)
     return data[:first] + content + encoded + len(encoded).to_bytes(4, "little") + b"PAR1"
+
+
+def container(schema: Any, count: int, records: bytes, codec: bytes = b"null") -> bytes:
+    """A container file of one block that announces `count` records."""
+    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec}
+    metadata = b"".join(avro_text(key.encode()) + avro_text(value) for key, value in header.items())
+    return (
+        b"Obj\x01"
+        + avro_long(2)
+        + metadata
+        + avro_long(0)
+        + bytes(16)
+        + avro_long(count)
+        + avro_text(records)
+        + bytes(16)
+    )
+
+
+def avro_long(value: int) -> bytes:
+    """A number: zigzag, in groups of seven bits."""
+    value = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def avro_text(value: bytes) -> bytes:
+    """Bytes or a text: its length, and it."""
+    return avro_long(len(value)) + value

@@ -1,4 +1,4 @@
-"""What ORC timestamps beyond the range of nanoseconds come to, with the pyarrow that is installed."""
+"""What depends on the version of pyarrow that is installed."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def read_or_refused() -> AbstractContextManager[Any]:
     if not _ARE_REFUSED:
         return nullcontext()
     return pytest.raises(UnsupportedTableError, match=r"where Arrow's nanoseconds end: pyarrow .* does not give it")
+
+
+ends_with_s3_in_flight = pytest.mark.xfail(
+    not Version("18") <= Version(pyarrow.__version__) < Version("21"),
+    reason="other versions crash, or wait, at exit while a request of their S3 client hangs: a documented limit",
+    strict=False,
+)
+"""A test in which a program ends while a request of pyarrow's S3 client is under way."""
