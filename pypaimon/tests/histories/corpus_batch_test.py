@@ -29,7 +29,7 @@ from support.samples import SOAK, is_drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-ONE_IN, ONE_IN_BY_SPARK = (1, 1) if SOAK else (64, 192)
+ONE_IN, ONE_IN_BY_SPARK = (1, 1) if SOAK else (128, 384)
 CHAIN_TABLES = ("chain_table", "chain_table_dv")
 Reader = Callable[..., BatchOutcome]
 
