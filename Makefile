@@ -31,8 +31,8 @@ check: $(VENV)/ready ## Style, types and quick tests: a minute on 2 cores (WHERE
 quick: $(VENV)/ready
 	$(PYTEST) -q -n logical $(GROUPED) -m "$(QUICK)" pypaimon/tests/$(WHERE) $(ARGS)
 
-test: $(VENV)/ready ## All tests but those of PyTorch and Ray: 10 minutes on 2 cores (ARGS="-k name" for some)
-	@$(if $(ARGS),,echo "All tests but those of PyTorch and Ray: about 10 minutes on 2 cores")
+test: $(VENV)/ready ## All tests but those of PyTorch and Ray: 8 minutes on 2 cores (ARGS="-k name" for some)
+	@$(if $(ARGS),,echo "All tests but those of PyTorch and Ray: about 8 minutes on 2 cores")
 	$(PYTEST) -n auto $(GROUPED) $(ARGS)
 
 test-feeds: $(VENV)/feeds-ready ## The tests of PyTorch and Ray: 2 minutes on 2 cores

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three workers more than cores: many tests wait for programs that they have started."""
-    return (os.cpu_count() or 1) + 3
+    """Two workers more than cores: many tests wait for programs that they have started. Each more imports all anew."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -207,6 +208,14 @@ def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
     return bool(request.param == "fast")
 
 
+@pytest.fixture
+def few_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check_target` kills targets that are right at fewer lines than those of users, but for the long form."""
+    if not SOAK:
+        # The package has a function of the module's name.
+        monkeypatch.setattr(import_module("pypaimon.streaming.testing.check_target"), "_KILLS", 3)
+
+
 @pytest.fixture(scope="session")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a source distribution and the wheel that was built from it: once for all workers of a run."""
@@ -217,7 +226,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.exists():
             draft = tmp_path_factory.mktemp("draft")
-            build = (sys.executable, "-m", "build", "--outdir", draft, ROOT)
+            build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", draft, ROOT)
             # By uv in a part of the time, where it is there and its settings tell an index.
             if subprocess.run((*build, "--installer", "uv"), check=False, capture_output=True).returncode:
                 shutil.rmtree(draft)

@@ -151,7 +151,7 @@ class _Loop(Generic[B]):
         raise AssertionError("unreachable")
 
     def _is_handled(self, batch: B) -> Waits[bool]:
-        """Hand a batch over, again and again; False: it was stopped before that succeeded, and the batch comes again."""
+        """Hand a batch over, again and again; False: it was stopped before that, and the batch comes again."""
         failures = 0
         for attempt in itertools.count(1):
             was_stopping = self.stream.is_stopping

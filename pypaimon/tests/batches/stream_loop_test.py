@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 LONG = 60.0
 SESSION = 5.0
-ONE_IN = 1 if SOAK else 24
+ONE_IN = 1 if SOAK else 48
 LOOP = ("stream.py", "batch_stream.py", "group_stream.py", "handover.py", "read_ahead.py", "group_reader.py")
 """Modules between a source and its caller."""
 DELICATE = {

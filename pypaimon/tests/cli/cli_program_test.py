@@ -224,7 +224,7 @@ paimon_stream.main()
         (["--help"], {"pyarrow", "pypaimon.catalog.catalog", "pandas", "polars", "rich"}),
         (["lag", "db.t"], {"pandas", "polars"}),
         (["consumers", "list", "db.t"], {"pandas", "polars"}),
-        (["snapshots", "db.t"], {"pandas", "polars"}),
+        pytest.param(["snapshots", "db.t"], {"pandas", "polars"}, marks=pytest.mark.nightly),
     ],
     ids=lambda words: words[0] if isinstance(words, list) else "",
 )

@@ -107,8 +107,15 @@ def _identifiers(world: World) -> list[int]:
     return [key for key, value in world.rows() if value == 0]
 
 
-@pytest.mark.parametrize("goes_on", [True, False])
-@pytest.mark.parametrize("store", ["disk", "objects"])
+@pytest.mark.parametrize(
+    ("store", "goes_on"),
+    [
+        ("disk", False),
+        ("objects", True),
+        pytest.param("disk", True, marks=pytest.mark.nightly),
+        pytest.param("objects", False, marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize("lasting", [False, True])
 @pytest.mark.parametrize("fault", ["refused", "lost"])
 def test_a_fault_at_every_request(tmp_path: Path, fault: Fault, lasting: bool, store: str, goes_on: bool) -> None:

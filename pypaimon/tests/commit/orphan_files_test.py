@@ -54,9 +54,17 @@ def by_compaction(world: World, file_io: MortalFileIO) -> None:
 CHANGES = [by_writer, by_batch, by_overwrite, by_stream_writer, by_compaction]
 
 
-@pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("error", [PermissionError(13, "refused"), KeyboardInterrupt()], ids=["refused", "interrupted"])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("change", "keyed"),
+    [
+        *((change, change in (by_stream_writer, by_compaction)) for change in CHANGES),
+        *(
+            pytest.param(change, change in (by_writer, by_batch, by_overwrite), marks=pytest.mark.nightly)
+            for change in CHANGES
+        ),
+    ],
+)
 def test_a_request_fails_at_every_place(tmp_path: Path, change: Change, error: BaseException, keyed: bool) -> None:
     world = World(tmp_path, keyed=keyed)
     for _ in range(3):

@@ -23,7 +23,12 @@ POOLS: list[pa.MemoryPool] = []
 
 
 @pytest.mark.parametrize(
-    ("options", "full"), [({}, True), (VECTORS, False), (VECTORS | {"changelog-producer": "lookup"}, True)]
+    ("options", "full"),
+    [
+        ({}, True),
+        (VECTORS, False),
+        pytest.param(VECTORS | {"changelog-producer": "lookup"}, True, marks=pytest.mark.nightly),
+    ],
 )
 def test_four_times_as_many_rows_take_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], full: bool

@@ -94,7 +94,9 @@ def read(table: Any, start: str) -> list[Any]:
     return rows if start == "earliest" else sorted(rows, key=lambda row: str(row["k"]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if ", lookup" in kind else kind for kind in KINDS]
+)
 def test_records_expire_as_in_java(java: LiveJava, tmp_path: Path, kind: str) -> None:
     twins = Twins(java, tmp_path, kind)
     twins.write(

@@ -25,7 +25,7 @@ from support.tables.handles import catalog_with_database, create_table, read_wit
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-EXAMPLES = 80 if SOAK else 3
+EXAMPLES = 80 if SOAK else 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", pa.int32()), ("v", pa.int64())])
 KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
 EXPIRY = {"bucket": "1", "record-level.expire-time": "10 s", "record-level.time-field": "t"}

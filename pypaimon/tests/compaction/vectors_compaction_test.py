@@ -64,18 +64,26 @@ class Deleted(Shared):
         self.javas(*((number, f"{number * 7919 % 10007}") for number in range(first, first + 2000)))
 
 
-@pytest.mark.parametrize(("bitmap64", "buckets"), [("false", 0), ("true", 0), ("false", 2)])
+@pytest.mark.parametrize(
+    ("bitmap64", "buckets"),
+    [
+        ("false", 0),
+        ("true", 2),
+        pytest.param("true", 0, marks=pytest.mark.nightly),
+        pytest.param("false", 2, marks=pytest.mark.nightly),
+    ],
+)
 def test_what_was_deleted_stays_deleted(java: LiveJava, tmp_path: Path, bitmap64: str, buckets: int) -> None:
     shared = Deleted(java, tmp_path, bitmap64, buckets)
     kept = 0
-    for turn in range(4):
+    for turn in range(3):
         shared.large(10000 * turn)
         for number in range(3):
             shared.javas(*((100 * turn + 10 * number + each, "small") for each in range(4)))
         shared.delete(turn)
         marked = shared.index()
         assert marked
-        report = compact(shared.table, full=turn == 3)
+        report = compact(shared.table, full=turn == 2)
         assert len(report.new_snapshot_ids) == 1
         shared.check()
         left = shared.index()

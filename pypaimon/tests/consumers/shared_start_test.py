@@ -26,7 +26,7 @@ from support.tables.streamed_table import Table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-STEP = 1 if SOAK else 4
+STEP = 1 if SOAK else 7
 """Between the requests before which a shard's start is disturbed."""
 
 STARTS: dict[str, Any] = {

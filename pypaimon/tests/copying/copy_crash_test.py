@@ -62,7 +62,7 @@ def test_a_copy_dies_at_any_step(copies: Copies, request: pytest.FixtureRequest)
         jobs = [[step] for step in range(1, steps + 1)]
         jobs += [[drawn.randint(1, steps), drawn.randint(1, steps)] for _ in range(SOAK * steps)]
     else:
-        jobs = [[drawn.randint(1, steps) for _ in range(count)] for count in [1] * DRAWN + [3]]
+        jobs = [[drawn.randint(1, steps) for _ in range(count)] for count in [1] * DRAWN + [2]]
     died = 0
     for deaths in jobs:
         found = copies.ask(deaths)

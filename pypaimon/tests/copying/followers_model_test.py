@@ -247,7 +247,7 @@ def takes(name: str, source: FollowedTable) -> bool:
     return not (name == "parquet" and source.kind.keys) and not (name.startswith("live") and not source.kind.keys)
 
 
-STEPS = 40 if SOAK else 5
+STEPS = 40 if SOAK else 4
 ONE_IN = 2
 """Chance of a follower to catch up after a step, one in this number. All catch up after the last step."""
 
@@ -264,7 +264,7 @@ def test_each_follower_equals_its_table(tmp_path: Path, kind: str) -> None:
     steps: list[str] = []
     followers: dict[str, Follower] = {}
     with ExitStack() as stack:
-        for name in followers_of(kind, source, 3):
+        for name in followers_of(kind, source, 2):
             (directory := tmp_path / name).mkdir()
             followers[name] = FOLLOWERS[name](source, random, directory)
             stack.callback(followers[name].close)

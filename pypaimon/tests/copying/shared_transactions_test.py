@@ -34,6 +34,7 @@ from pypaimon.streaming.errors import EndOfScan, TargetError
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import check_killed, in_order
+from support.samples import SOAK
 from support.tables.copied_table import batches
 from support.tables.handles import batch_read
 from support.tables.target_places import DeltaPlace, DuckDBPlace, IcebergPlace, ParquetPlace, Place, SQLitePlace
@@ -221,12 +222,13 @@ class Failing:
         return getattr(self._connection, name)
 
 
+@pytest.mark.soak
 def test_an_error_at_any_statement_takes_back_all_plans_of_a_transaction(tmp_path: Path) -> None:
     source, at, failed = source_of(tmp_path), 0, True
     whole = in_order(batch_read(source.table))
     plans = batches(every_plan(source))
     while failed:
-        at += 1
+        at += 1 if SOAK else 3
         with duckdb.connect() as connection:
             failing: Any = Failing(connection)
             target: Any = DuckDBTarget(failing, "copy")

@@ -71,6 +71,7 @@ def test_a_copy_that_is_killed_at_any_step_is_equal_to_its_source(
             assert made < MOST_CHANGES, (number, step)
             changes.change()
             made += 1
+            process.join(0.05)
         assert process.exitcode == -signal.SIGKILL, (number, step)
         if number % BETWEEN == 0:
             copy_database(source.catalog, "db", target(place), configure=lambda stream: stream.with_end(latest=True))

@@ -22,7 +22,7 @@ from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
 from pypaimon.streaming.paimon.filter_internals import Predicate
 from pypaimon.streaming.paimon.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser, TableSchema
-from support.samples import SOAK
+from support.samples import SOAK, examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -203,7 +203,7 @@ def rows(columns: Sequence[str], **fixed: Any) -> st.SearchStrategy[list[Row]]:
 
 APPEND = schema(TYPES, partition=["p"])
 VALUE_COLUMNS = list(TYPES)
-SETTINGS = settings(max_examples=2000 if SOAK else 20, deadline=None)
+SETTINGS = settings(max_examples=2000 if SOAK else 15, deadline=None)
 
 
 def where(method: str, column: str, *literals: Any) -> Predicate:
@@ -573,7 +573,7 @@ def hashed(written: TableSchema, values: Sequence[Row]) -> list[int]:
     return list(buckets)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.sampled_from(["k", "s", "k,s"]), predicates(["k", "s"]), rows(["k", "s"]), st.integers(1, 7))
 def test_bucket_selection_keeps_the_buckets_of_matching_rows(
     key: str, predicate: Predicate, given_rows: list[Row], total: int

@@ -20,7 +20,7 @@ from support.samples import SOAK, is_drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-ONE_IN = 1 if SOAK else 20
+ONE_IN = 1 if SOAK else 40
 """Each file of the corpus is in the sample of one in so many commits; the few index manifests are in all."""
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "manifest-list": list_parser(),

@@ -202,7 +202,7 @@ MUTANTS = (
 )
 
 
-HISTORIES = 2500 if SOAK else 60
+HISTORIES = 2500 if SOAK else 30
 ROUNDS = 40 if SOAK else 1
 MOST_TRIES = 100
 """Histories within which a mutant has to be found."""

@@ -181,7 +181,7 @@ def _range(scenario: str, raw: dict[str, Any], fields: dict[str, str]) -> BatchR
     )
 
 
-ONE_IN, ONE_IN_BY_SPARK = (1, 1) if SOAK else (64, 192)
+ONE_IN, ONE_IN_BY_SPARK = (1, 1) if SOAK else (128, 384)
 CHAIN_TABLES = ("chain_table", "chain_table_dv")
 Reader = Callable[..., BatchOutcome]
 

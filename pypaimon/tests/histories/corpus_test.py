@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 TABLES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive)]
 ZONES = ("UTC", "Asia/Shanghai", "America/New_York") if SOAK else ("UTC",)
-DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 6)
+DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 9)
 CASES = [pytest.param(*table, marks=refused_by_pyarrow if "types_append_orc" in table else ()) for table in DRAWN]
 
 

@@ -80,7 +80,7 @@ def check(reader: Reader, model: Rows, lives: list[Life]) -> None:
 def scenarios(steps: int, seed: str) -> list[list[int]]:
     """Deaths at every step in the long form, else at every fifteenth from a random one; and pairs of deaths."""
     rng = random.Random(seed)
-    stride = 1 if SOAK else 15
+    stride = 1 if SOAK else 25
     singles = [[step] for step in range(rng.randint(1, stride), steps + 1, stride)]
     pairs = [[rng.randint(1, steps), rng.randint(1, steps)] for _ in range(SOAK * steps if SOAK else 1)]
     return singles + pairs

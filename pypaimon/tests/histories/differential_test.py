@@ -32,8 +32,8 @@ from support.samples import sample_seed
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
-HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "14"))
-DRAWN = FAMILIES if LONG else random.Random(f"{sample_seed()} families").sample(FAMILIES, 7)
+HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "8"))
+DRAWN = FAMILIES if LONG else random.Random(f"{sample_seed()} families").sample(FAMILIES, 4)
 """Which kinds of tables are looked at: some in the short form."""
 FOUND = json.loads((TESTS / "live_java" / "found.json").read_text())
 LOCAL = "TIMESTAMP(3) WITH LOCAL TIME ZONE"

@@ -76,7 +76,7 @@ def test_a_fork_at_any_request_leaves_the_rows_as_they_are() -> None:
     """Among them one of a table whose plans polars makes in the parent, and cannot make in the child."""
     draw = seeded("forks")
     arguments = ["pk_orc_lookup", "Batches", "7"]
-    for scenario, face in drawn(draw, 2):
+    for scenario, face in drawn(draw, 1):
         file_io = FaultFileIO()
         builder = builder_of(scenario, file_io)
         before = len(file_io.calls)

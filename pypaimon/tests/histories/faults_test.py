@@ -163,8 +163,8 @@ def follow(table: Table, fault: Fault | None, number: int, consumer: bool, resta
 
 
 def drawn(name: str, calls: int) -> list[int]:
-    """Numbers of the requests of which one goes wrong: each in the long form, in the short one a tenth of them."""
-    return [number for number in range(1, calls + 1) if is_drawn(f"{name} {number}", 1 if SOAK else 10)]
+    """Numbers of the requests of which one goes wrong: each in the long form, in the short one a sixteenth of them."""
+    return [number for number in range(1, calls + 1) if is_drawn(f"{name} {number}", 1 if SOAK else 16)]
 
 
 @pytest.mark.parametrize(

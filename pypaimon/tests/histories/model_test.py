@@ -166,7 +166,7 @@ def test_readers_see_what_the_model_says(kind: str) -> None:
         lambda: Histories(kind),
         settings=settings(
             max_examples=400 if SOAK else 4,
-            stateful_step_count=14,
+            stateful_step_count=14 if SOAK else 10,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

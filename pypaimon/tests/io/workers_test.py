@@ -61,10 +61,10 @@ def test_a_pool_gets_a_thread_that_has_worked_under_the_same_name() -> None:
 
     calls = [pool.submit(thread) for pool in (one, two)]
     first, other = (pool.result(call) for pool, call in zip((one, two), calls, strict=True))
-    wait_for_spares(2)
+    until(lambda: len(workers._spares) == 2)
     for pool, expected in ((one, first), (one, first), (two, other), (one, first), (two, other)):
         assert worker_of(pool) is expected
-        wait_for_spares(2)
+        until(lambda: len(workers._spares) == 2)
     one.close()
     two.close()
 

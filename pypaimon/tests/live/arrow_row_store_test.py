@@ -85,7 +85,7 @@ def test_rows_are_those_of_a_dict_after_each_change(kind: str) -> None:
     names = [f"k{number}" for number in range(len(kinds))]
     rows = VersionedRows(schema, names)
     expected: dict[Any, dict[str, Any]] = {}
-    for step in range(15 if SOAK else 6):
+    for step in range(15 if SOAK else 4):
         changes = []
         for _ in range(random.choice([0, 1, 3, 40, 100])):
             key = tuple(draw(random) for _, draw in kinds)
@@ -228,7 +228,7 @@ NARROW = pa.schema([(name, pa.int64()) for name in ("id", "a", "b", "c")] + [("d
 """37 bytes in a row."""
 
 
-@pytest.mark.parametrize("seed", range(4 if SOAK else 2))
+@pytest.mark.parametrize("seed", range(4 if SOAK else 1))
 def test_memory_is_bounded_by_that_of_the_rows(seed: int) -> None:
     random = seeded(f"memory {seed}")
     rows = VersionedRows(NARROW, ["id"])

@@ -58,7 +58,7 @@ def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, place: Path, memory
     changes = TableChanges(table, True, random)
     changes.commit()
     with often(table.table).open_live_sync(memory_limit_bytes=memory_limit_bytes, directory=place) as live:
-        for _ in range(12 if SOAK else 5):
+        for _ in range(12 if SOAK else 4):
             check(live, table.table, batch_read(table.table))
             if random.random() < 0.3:
                 changes.alter()

@@ -86,7 +86,7 @@ def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, producer: str) -> N
     with often(table.table).open_live_sync() as live:
         check(live, table.table, [])
         assert (live.snapshot_id, live.as_of) == (None, None)
-        for _ in range(14 if SOAK else 6):
+        for _ in range(14 if SOAK else 4):
             if random.random() < 0.3:
                 changes.alter()
             changes.commit()

@@ -83,7 +83,9 @@ class JavaTable:
         return wanted, self.small()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(
+    params=[pytest.param(kind, marks=pytest.mark.nightly) if kind in ("keyed", "lookup") else kind for kind in KINDS]
+)
 def table(java: LiveJava, tmp_path: Path, request: pytest.FixtureRequest) -> JavaTable:
     """A table with compactions, an overwrite, and tags of snapshots in the middle."""
     table = JavaTable(java, tmp_path, request.param)

@@ -29,12 +29,13 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance, When
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.samples import SOAK
 from support.stores.fault_file_io import RESET, Call, FaultFileIO
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
 from support.tables.tagged_tables import AUTOMATIC, at_days, filled, tags
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 SOON = {"snapshot__num_retained__min": "2", "snapshot__time_retained": "0s"}
 LONG = 60
@@ -67,11 +68,12 @@ def fast(handle: Any) -> Any:
 
 def test_a_writer_of_many_commits_keeps_the_number_of_files_flat(table: Table) -> None:
     counts: list[int] = []
-    status = write(table, table.handle(), 500, after=lambda _: counts.append(len(table.ids())))
+    half = 250 if SOAK else 130
+    status = write(table, table.handle(), 2 * half, after=lambda _: counts.append(len(table.ids())))
     # The consumer of the commit user is renewed every 64 snapshots.
-    assert max(counts[:250]) < 150 and max(counts[250:]) <= max(counts[:250])
+    assert max(counts[:half]) < 150 and max(counts[half:]) <= max(counts[:half])
     assert status.last_error is None and status.last_report.plan.snapshot_ids
-    assert len(table.rows()) == 500
+    assert len(table.rows()) == 2 * half
     maintain(table.handle())
     assert files_of(table.path) == needed_files(table.path)
 
@@ -104,10 +106,10 @@ def test_nothing_is_requested_while_nothing_can_be_due(tmp_path: Path) -> None:
 def test_the_cost_of_runs_is_spread_over_commits(table: Table) -> None:
     handle = table.handle()
     counts: list[Counter[str]] = []
-    write(table, handle, 160, after=lambda _: counts.append(requests(handle)))
+    write(table, handle, 96, after=lambda _: counts.append(requests(handle)))
     spent = counts[-1] - counts[31]
     # Without maintenance a commit makes one of each.
-    assert spent["read"] / 128 < 4 and spent["list"] / 128 < 2
+    assert spent["read"] / 64 < 4 and spent["list"] / 64 < 2
 
 
 class NoTags(LocalFileIO):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from support.corpus.cases import ARCHIVES, copy_warehouse, load, scenario_names
 from support.samples import SOAK, is_drawn, seeded
 from support.tables.named_files import files_of, needed_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 DAMAGED = "corrupt_snapshot_file"
 CASES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive) if name != DAMAGED]
@@ -20,7 +20,7 @@ CASES = [(archive, name) for archive in ARCHIVES for name in scenario_names(arch
 
 @pytest.mark.parametrize(
     ("archive", "name"),
-    [case for case in CASES if SOAK or is_drawn(f"maintain {case[0]} {case[1]}", one_in=5)],
+    [case for case in CASES if SOAK or is_drawn(f"maintain {case[0]} {case[1]}", one_in=9)],
 )
 def test_what_is_needed_stays_and_nothing_else(archive: str, name: str, tmp_path: Path) -> None:
     warehouse = copy_warehouse(load(archive, name), tmp_path)

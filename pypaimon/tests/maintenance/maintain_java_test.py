@@ -15,7 +15,7 @@ from support.java.live import LiveJava
 from support.samples import SOAK, seeded
 from support.tables.named_files import files_of, needed_files
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.soak]
 
 KEYED = {"bucket": "2"}
 LONG_LIVED = {"changelog.num-retained.min": "1", "changelog.num-retained.max": "6"}
@@ -31,6 +31,10 @@ KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "indexes": ([], {"file-index.bloom-filter.columns": "k", "file-index.in-manifest-threshold": "1 b"}),
     "partitioned": (["p", "k"], KEYED),
     "long-lived changelogs": (["k"], {**KEYED, "changelog-producer": "input", **LONG_LIVED}),
+    "another directory": (["k"], {**KEYED, "data-file.path-directory": "data"}),
+    "other formats": (["k"], {**KEYED, "file.format": "orc", "manifest.format": "orc"}),
+}
+PRODUCTS: dict[str, tuple[list[str], dict[str, str]]] = {
     "long-lived changelogs, append": ([], {"bucket": "1", "bucket-key": "k", **LONG_LIVED}),
     "long-lived changelogs, keyed": (["k"], {**KEYED, **LONG_LIVED}),
     "long-lived changelogs, lookup": (["k"], {**KEYED, "changelog-producer": "lookup", **LONG_LIVED}),
@@ -41,11 +45,12 @@ KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
         ["k"],
         {**KEYED, "file-index.bloom-filter.columns": "v", "file-index.in-manifest-threshold": "1 b"},
     ),
-    "another directory": (["k"], {**KEYED, "data-file.path-directory": "data"}),
-    "other formats": (["k"], {**KEYED, "file.format": "orc", "manifest.format": "orc"}),
 }
+"""What of these goes together."""
 HISTORIES = 100 if SOAK else 1
 """Histories of each kind: 2,000 in the long form."""
+LIVES = {"maintain": 14, "maintain on": 6} if SOAK else {"maintain": 9, "maintain on": 4}
+"""Steps before each of the runs."""
 KEPT = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "3"}
 
 
@@ -55,7 +60,7 @@ class Twins:
     def __init__(self, java: LiveJava, directory: Path, kind: str) -> None:
         self.java = java
         self.warehouses = {who: directory / who for who in ("java", "ours")}
-        keys, options = KINDS[kind]
+        keys, options = {**KINDS, **PRODUCTS}[kind]
         fields = [["k", "BIGINT NOT NULL"], ["p", "INT NOT NULL"], ["v", "INT"]]
         java.call(
             "create", warehouse=str(self.warehouses["java"]), fields=fields,
@@ -105,12 +110,12 @@ class Twins:
         return [int(path.name[9:]) for path in (self.path("java") / "snapshot").glob("snapshot-*")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *(pytest.param(kind, marks=pytest.mark.nightly) for kind in PRODUCTS)])
 def test_the_files_that_are_left_are_those_of_java(java: LiveJava, tmp_path: Path, kind: str) -> None:
     for number in range(HISTORIES):
         twins = Twins(java, tmp_path / str(number), kind)
-        twins.live(seeded(f"maintain {kind} {number}"), 14)
-        for _ in range(2):
+        for name, steps in LIVES.items():
+            twins.live(seeded(f"{name} {kind} {number}"), steps)
             # An overwrite of Java leaves the changelog files that its writers make, since it commits none
             # ("Overwrite mode currently does not commit any changelog"). Nothing names them, so no expiry finds them.
             unnamed = files_of(twins.path("java")) - needed_files(twins.path("java"))
@@ -120,4 +125,3 @@ def test_the_files_that_are_left_are_those_of_java(java: LiveJava, tmp_path: Pat
             assert left - unnamed == needed_files(twins.path("ours"))
             # Java keeps, besides, the changelog manifests of tagged snapshots, whose changelog files it deletes.
             assert left <= files_of(twins.path("java"))
-            twins.live(seeded(f"maintain on {kind} {number}"), 6)

@@ -115,6 +115,7 @@ def test_batch_mode_moves_the_tag_of_the_day(daily: Table) -> None:
     assert tags(daily) == {"batch-write-2026-01-05": 8, "mine": 1} and is_exact(daily)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_automatic_tags_of_a_run_that_is_killed(daily: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
     def call(handle: Any) -> object:
@@ -123,7 +124,7 @@ def test_automatic_tags_of_a_run_that_is_killed(daily: Table, tmp_path_factory: 
     done = daily.copy(tmp_path_factory.mktemp("done") / "wh")
     call(done.handle())
     steps = steps_of(call, daily, tmp_path_factory.mktemp("count") / "wh")
-    for step in every(6, range(steps)):
+    for step in every(11, range(steps)):
         killed = daily.copy(tmp_path_factory.mktemp("killed") / "wh")
         with pytest.raises(Killed):
             call(handle_of(killed, MortalFileIO(step)))

@@ -281,6 +281,7 @@ def steps_of(table: Table, warehouse: Path, policy: MaintenancePolicy = LATEST_O
     return file_io.steps
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_run_that_is_killed_is_finished_by_the_next(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Killed before each request: whatever a reader can find is complete, and the next run ends as if nothing was."""
@@ -289,7 +290,7 @@ def test_a_run_that_is_killed_is_finished_by_the_next(table: Table, tmp_path_fac
     maintain(done.handle(), LATEST_ONLY)
     steps = steps_of(table, tmp_path_factory.mktemp("count") / "wh")
     assert steps > 40
-    for step in every(5, range(steps)):
+    for step in every(9, range(steps)):
         killed = table.copy(tmp_path_factory.mktemp("killed") / "wh")
         with pytest.raises(Killed):
             maintain(_handle(killed, MortalFileIO(step)), LATEST_ONLY)
@@ -344,12 +345,13 @@ ACTIONS: dict[str, Callable[[Table], object]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ACTIONS)
 def test_others_at_any_moment(table: Table, tmp_path_factory: pytest.TempPathFactory, action: str) -> None:
     """Before each request something else happens to the table; nothing that is needed then goes."""
     steps = steps_of(table, tmp_path_factory.mktemp("count") / "wh")
-    for step in every(5, range(1, steps + 1)):
+    for step in every(11, range(1, steps + 1)):
         raced = table.copy(tmp_path_factory.mktemp("raced") / "wh")
         file_io = MortalFileIO()
         file_io.interruption = (step, lambda raced=raced: ACTIONS[action](raced))

@@ -20,11 +20,11 @@ from pypaimon.streaming.maintenance import (
 )
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
-from support.samples import examples, seeded
+from support.samples import SOAK, examples, seeded
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import available
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.soak]
 
 KINDS: dict[str, dict[str, str]] = {
     "append": {},
@@ -33,6 +33,8 @@ KINDS: dict[str, dict[str, str]] = {
     "vectors": {"bucket": "1", "deletion-vectors.enabled": "true"},
     "lookup": {"bucket": "1", "changelog-producer": "lookup"},
 }
+DRAWN = [pytest.param(kind, marks=pytest.mark.nightly) if kind == "keyed" else kind for kind in KINDS]
+"""Others of these have keys, and more."""
 TIMES: dict[str, tuple[dict[str, str], list[list[Any]]]] = {
     "first value": ({}, [["2020-01-01", 1], ["2020-1-2 8:0:0", 2], ["2020-13-45", 3], ["2099-01-01", 4], ["x", 5]]),
     "odd values": ({}, [[" ", 1], ["a=b", 1], ["", 3], ["2020-01-01 24:61:00.5", 1], ["2020-01-01T00:00", 1]]),
@@ -129,7 +131,7 @@ def test_the_same_partitions_expire_by_their_values(java: LiveJava, tmp_path: Pa
     assert shared.is_whole() and len(shared.rows()) >= len(their_rows)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DRAWN)
 def test_the_same_partitions_expire_by_their_last_write(java: LiveJava, tmp_path: Path, kind: str) -> None:
     shared = Shared(java, tmp_path, kind, {})
     shared.write(["old", 1], ["later", 2], ["a=b", 3])
@@ -159,7 +161,7 @@ def test_the_first_ones_by_their_texts_expire_if_there_are_too_many(java: LiveJa
     assert len([*(shared.path / "snapshot").glob("snapshot-*")]) == snapshots
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DRAWN)
 def test_partitions_are_dropped_as_by_java(java: LiveJava, tmp_path: Path, kind: str) -> None:
     chosen = seeded(f"drop {kind}")
     shared = Shared(java, tmp_path, kind, {})
@@ -192,10 +194,10 @@ def test_marks_are_those_of_java(java: LiveJava, tmp_path: Path) -> None:
     assert json.loads(mark.read_text())["modificationTime"] >= ours["modificationTime"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DRAWN)
 def test_manifests_are_merged_as_by_java(java: LiveJava, tmp_path: Path, kind: str) -> None:
     shared = Shared(java, tmp_path, kind, {"manifest.target-file-size": "8 kb"})
-    for turn in range(3):
+    for turn in range(3 if SOAK else 2):
         for first in range(0, 12, 2):
             shared.write(["a", 1], ["b", 2], first=first)
         java.call("compact", full=True, options={"write-only": "false"})

@@ -225,6 +225,7 @@ def test_a_partition_that_is_written_after_the_plan_stays_if_its_last_write_coun
     assert table.rows() == [("a", 1), ("a", 2)]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["values-time", "update-time"])
 def test_a_run_that_is_killed_is_repeated(
@@ -239,7 +240,7 @@ def test_a_run_that_is_killed_is_repeated(
     time.sleep(0.05)
     file_io = MortalFileIO()
     maintain(_handle(table.copy(tmp_path_factory.mktemp("count") / "wh"), file_io), policy)
-    for step in every(11, range(file_io.steps)):
+    for step in every(23, range(file_io.steps)):
         killed = table.copy(tmp_path_factory.mktemp("killed") / "wh")
         with pytest.raises(Killed):
             maintain(_handle(killed, MortalFileIO(step)), policy)

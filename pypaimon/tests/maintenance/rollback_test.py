@@ -30,7 +30,7 @@ from support.samples import SOAK
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 LATEST_ONLY = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
 
@@ -232,7 +232,7 @@ def test_maintenance_at_any_moment_of_a_rollback_loses_nothing(
     for as_latest in (False, True):
         step, interrupted = 0, True
         while interrupted:
-            step += 1
+            step += 1 if SOAK else 3
             other = table.copy(tmp_path_factory.mktemp("wh") / "wh")
             file_io = MortalFileIO()
             file_io.interruption = (step, lambda other=other: maintain(other.handle(), LATEST_ONLY))  # type: ignore[misc]
@@ -252,7 +252,7 @@ def test_a_rollback_at_any_moment_of_maintenance_loses_nothing(
 ) -> None:
     step, interrupted = 0, True
     while interrupted:
-        step += 3
+        step += 1 if SOAK else 7
         other = table.copy(tmp_path_factory.mktemp("wh") / "wh")
         other.handle().create_tag("kept", 2)
         outcome: list[object] = []
@@ -300,7 +300,7 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(
         with builder.new_streaming_scan() as scan:
             assert [key for plan in available(scan) for _, key, _ in rows(builder.new_read(), plan)] == [30]
         shutil.rmtree(killed.path.parents[1])
-        step += 1 if SOAK else 3
+        step += 1 if SOAK else 5
     assert step > 20
 
 

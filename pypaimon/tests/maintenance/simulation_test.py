@@ -11,7 +11,7 @@ from support.samples import SOAK, sample_seed, some
 
 FOUND = (125, 131, 422, 1625)
 """Seeds that have found faults: hints moved back past a gap, two runs with other limits, a changelog of a snapshot."""
-SEEDS = 100_000 if SOAK else 200
+SEEDS = 100_000 if SOAK else 80
 KILLED = Weather(kills=0.05, faults=0.02)
 pytestmark = pytest.mark.soak
 
@@ -34,7 +34,7 @@ def test_histories_that_have_found_faults(seed: int) -> None:
 def test_runs_that_are_killed_converge() -> None:
     """Killed at random requests of random plans, again and again; at last a run ends, and nothing is lost or left."""
     killed, number = 0, 0
-    while killed < (500 if SOAK else 40):
+    while killed < (500 if SOAK else 20):
         killed += live(sample_seed() * 1_000_000 + number, KILLED).laws.seen["killed"]
         number += 1
 

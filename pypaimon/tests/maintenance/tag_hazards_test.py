@@ -94,6 +94,7 @@ def test_a_replaced_tag_of_an_expired_snapshot_is_as_before(table: Table, monkey
     assert tags(table) == {"kept": 2}
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("what", OPERATIONS)
 def test_an_operation_that_is_killed(table: Table, tmp_path_factory: pytest.TempPathFactory, what: str) -> None:
@@ -103,7 +104,7 @@ def test_an_operation_that_is_killed(table: Table, tmp_path_factory: pytest.Temp
     maintain(table.handle(), LATEST_ONLY)
     operation = OPERATIONS[what]
     steps = steps_of(operation, table, tmp_path_factory.mktemp("count") / "wh")
-    for step in every(3, range(steps)):
+    for step in every(5, range(steps)):
         killed = table.copy(tmp_path_factory.mktemp("killed") / "wh")
         with pytest.raises(Killed):
             operation(handle_of(killed, MortalFileIO(step)))
@@ -167,6 +168,7 @@ def test_a_tag_whose_files_are_about_to_go(table: Table, monkeypatch: pytest.Mon
     assert tags(table) == {}
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["create", "rename", "replace"])
 def test_expiry_at_any_moment_of_an_operation(
@@ -178,7 +180,7 @@ def test_expiry_at_any_moment_of_an_operation(
     expired = {"tagCreateTime": [2026, 1, 1, 0, 0], "tagTimeRetained": 1.0}
     path.write_text(json.dumps({**json.loads(path.read_text()), **expired}))
     steps = steps_of(OPERATIONS[what], table, tmp_path_factory.mktemp("count") / "wh")
-    for step in every(1, range(1, steps + 1)):
+    for step in every(3, range(1, steps + 1)):
         raced = table.copy(tmp_path_factory.mktemp("raced") / "wh")
         file_io = MortalFileIO()
         file_io.interruption = (step, lambda raced=raced: maintain(raced.handle(), LATEST_ONLY))
@@ -188,6 +190,7 @@ def test_expiry_at_any_moment_of_an_operation(
         shutil.rmtree(raced.path.parents[1])
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_maintenance_at_any_moment_of_a_deletion(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
     """And a tag of the same snapshot, which keeps the files if it comes in time."""
@@ -204,7 +207,7 @@ def test_maintenance_at_any_moment_of_a_deletion(table: Table, tmp_path_factory:
             assert "late" not in tags(raced)
 
     for action in (expire, tag):
-        for step in every(4, range(1, steps + 1)):
+        for step in every(7, range(1, steps + 1)):
             raced = table.copy(tmp_path_factory.mktemp("raced") / "wh")
             if action is tag:
                 maintain(raced.handle(), LATEST_ONLY)

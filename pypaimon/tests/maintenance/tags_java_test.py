@@ -15,10 +15,10 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import MaintenancePolicy, maintain, stream_read_builder
 from pypaimon.streaming.maintenance import create_tag, delete_tag, list_tags, rename_tag, replace_tag
 from support.java.live import JavaError, LiveJava
-from support.samples import examples, seeded
+from support.samples import SOAK, examples, seeded
 from support.tables.named_files import files_of, needed_files
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.soak]
 
 FIELDS = [["k", "BIGINT NOT NULL"], ["v", "INT"]]
 OPTIONS = {"bucket": "1", "snapshot.expire.limit": "0", "tag.time-expire-enabled": "false"}
@@ -101,7 +101,7 @@ def test_the_automatic_tags_are_those_of_java(java: LiveJava, tmp_path: Path, mo
             **random.choice([{}, {"tag.creation-period-duration": "90 min"}]),
         }
         moment = START
-        for round_number in range(3):
+        for round_number in range(3 if SOAK else 2):
             before = len(twins.ids())
             twins.write(random, 8)
             moments = []

@@ -119,7 +119,7 @@ def ranges(drawn: random.Random, known: list[int]) -> list[Range]:
 def test_random_unions_are_java_s(library: JavaBitmaps) -> None:
     """Unions of unions, of bitmaps that lost values, and of those whose runs are not stored as such."""
     drawn = seeded("bitmaps")
-    for _ in range(12):
+    for _ in range(12 if SOAK else 5):
         known: list[int] = []
         united = library.of(ranges(drawn, known))
         for _ in range(5):

@@ -116,7 +116,7 @@ def _limited(draw: Any, builder: StreamReadBuilder) -> StreamReadBuilder:
     return builder.with_prefetch(draw(st.sampled_from([0, 3])))
 
 
-@settings(max_examples=600 if SOAK else 12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=600 if SOAK else 8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), kind=st.sampled_from(sorted(_KINDS)), full=st.booleans())
 def test_restarts_inside_snapshots_with_other_settings_are_exact(
     histories: dict[str, Table], data: Any, kind: str, full: bool
@@ -163,7 +163,7 @@ def test_restarts_inside_snapshots_with_other_settings_are_exact(
         assert buckets_apart == {key: [row for row in wanted if row[1] == key] for key in buckets_apart}
 
 
-@settings(max_examples=300 if SOAK else 6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300 if SOAK else 4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), kind=st.sampled_from(sorted(_KINDS)), full=st.booleans())
 def test_a_position_means_the_same_units_whatever_the_resuming_reader_selects(
     histories: dict[str, Table], data: Any, kind: str, full: bool

@@ -46,8 +46,9 @@ def literals() -> Iterator[tuple[Path, str]]:
 
 def test_no_other_module_spells_the_name_of_an_option() -> None:
     """Names of one word (`bucket`, `branch`) are also those of columns and arguments."""
-    found = {(path.name, text) for path, text in literals() if text in NAMES and set(text) & set(".-")}
-    of_fields = {(path.name, text) for path, text in literals() if text.startswith(("fields.#", "file-index.#"))}
+    spelled = [(path.name, text) for path, text in literals()]
+    found = {(name, text) for name, text in spelled if text in NAMES and set(text) & set(".-")}
+    of_fields = {(name, text) for name, text in spelled if text.startswith(("fields.#", "file-index.#"))}
     assert {name for name, _ in found | of_fields} == {REGISTRY, OF_THE_MODEL}
 
 

@@ -10,7 +10,7 @@ from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.options.stream_options import CatchUp
 from pypaimon.streaming.stream_types import PlanKind
 from support.models.table import Record
-from support.samples import seeded
+from support.samples import SOAK, seeded
 from support.tables.crafted_table import CraftedTable
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table, available, keys
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 MIXED = 28
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(40 if SOAK else 1))
 def test_rows_and_their_order_are_those_of_a_replay(tmp_path: Path, number: int) -> None:
     """Over random histories of appends, compactions and overwrites, from random snapshots on.
 

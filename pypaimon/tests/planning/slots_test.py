@@ -63,7 +63,7 @@ def records(builder: StreamReadBuilder) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in read_with(builder.with_end(latest=True)))
 
 
-@pytest.mark.parametrize("start", ["latest-full", "earliest"])
+@pytest.mark.parametrize("start", ["latest-full", pytest.param("earliest", marks=pytest.mark.nightly)])
 def test_slots_are_disjoint_and_whole(tmp_path: Path, kind: str, start: Any) -> None:
     table = written(tmp_path, kind)
 

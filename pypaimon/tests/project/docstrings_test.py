@@ -46,5 +46,6 @@ def unknown_in(source: str) -> Iterator[str]:
 def test_arguments_in_docstrings_are_those_of_the_code(folder: str) -> None:
     paths = sorted((ROOT / "pypaimon" / folder).rglob("*.py"))
     assert paths
-    found = [(path.name, each) for path in paths for each in unknown_in(path.read_text(encoding="utf-8"))]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    found = [(path.name, each) for path, text in texts.items() if "Args:" in text for each in unknown_in(text)]
     assert found == []

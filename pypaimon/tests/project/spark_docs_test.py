@@ -20,6 +20,7 @@ def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, l
     run_page(page, orders_warehouse, loop)
 
 
+@pytest.mark.nightly
 def test_the_copy_of_spark_is_the_whole_table_run_after_run(
     expired_orders: Any, tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:

@@ -140,8 +140,15 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("what", FILTERS)
-@pytest.mark.parametrize("place", ["embedded", "beside"])
-@pytest.mark.parametrize("start", ["earliest", "latest-full"])
+@pytest.mark.parametrize(
+    ("place", "start"),
+    [
+        ("embedded", "earliest"),
+        ("beside", "latest-full"),
+        pytest.param("beside", "earliest", marks=pytest.mark.nightly),
+        pytest.param("embedded", "latest-full", marks=pytest.mark.nightly),
+    ],
+)
 def test_files_that_cannot_match_are_not_fetched(unpacked: Path, what: str, place: str, start: str) -> None:
     name, predicate = f"append_{place}", suited(FILTERS[what], f"append_{place}")
     data, without = (fetched(unpacked, name, predicate, ".parquet", start, **READS[how]) for how in READS)

@@ -48,7 +48,7 @@ def test_a_restart_by_position_continues_with_the_next_row(table: Table, catch_u
     whole = list(follow(builder_of(table, catch_up).with_start(snapshot_id=3, full=True)))
     assert len(whole) >= 4 and any(plan.position.unit is not None for plan, _ in whole)
     expected = [found for _, found in whole]
-    for confirmed in every(4, range(1, len(whole) + 1)):
+    for confirmed in every(7, range(1, len(whole) + 1)):
         builder = builder_of(table, catch_up).with_start(snapshot_id=3, full=True)
         before = []
         with builder.new_streaming_scan() as scan:
@@ -65,7 +65,7 @@ def test_a_restart_by_position_continues_with_the_next_row(table: Table, catch_u
 
 def test_a_restart_by_consumer_continues_with_the_first_snapshot_that_was_not_confirmed(table: Table) -> None:
     whole = list(follow(builder_of(table, "replay").with_start(snapshot_id=1)))
-    for confirmed in every(4, range(1, len(whole) + 1)):
+    for confirmed in every(7, range(1, len(whole) + 1)):
         name = f"c{confirmed}"
         builder = builder_of(table, "replay").with_start(snapshot_id=1).with_consumer_id(name)
         with builder.new_streaming_scan() as scan:

@@ -87,7 +87,10 @@ def test_a_pickled_stream_is_the_same_stream(table: Table) -> None:
 
 def _foreign(path: Path) -> list[str]:
     """The private attributes of `PRIVATE` that a module reads of other objects."""
-    read = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+    text = path.read_text()
+    if not any(f".{name}" in text for name in PRIVATE):
+        return []
+    read = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
     foreign = [node for node in read if node.attr in PRIVATE and ast.unparse(node.value) not in ("self", "cls")]
     return [f"{path.name}: {ast.unparse(node)}" for node in foreign]
 

@@ -90,6 +90,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 )
 # A program that is killed on its way out of `with ... cursor()` does not close it; this driver tells so in tests.
 @pytest.mark.filterwarnings("ignore:A adbc_driver_manager.dbapi.Cursor was not explicitly close:ResourceWarning")
+@pytest.mark.usefixtures("few_kills")
 def test_it_is_right(database: Database, keys: tuple[str, ...]) -> None:
     check_target(
         lambda name: database.let_go(name, keys),

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.soak]
 KEYED, APPENDED = ("id",), ()
 KINDS = (*LOCAL_PLACES, "Postgres")
 CASES = [(name, keys) for name in KINDS for keys in (KEYED, APPENDED) if (name, keys) != ("Parquet", KEYED)]
-KILLS = 200 if SOAK else 4
+KILLS = 200 if SOAK else 2
 
 
 @pytest.mark.parametrize(("name", "keys"), some("killed targets", CASES, 1))

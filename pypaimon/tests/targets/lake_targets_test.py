@@ -79,6 +79,7 @@ both = pytest.mark.parametrize("name", LAKES)
 @pytest.mark.parametrize(
     ("name", "keys"), [(name, keys) for name in LAKES for keys in some(name, [KEYED, APPENDED], 1)]
 )
+@pytest.mark.usefixtures("few_kills")
 def test_it_is_right(tmp_path: Path, name: str, keys: tuple[str, ...]) -> None:
     place = LAKES[name].place(tmp_path)
     check_target(

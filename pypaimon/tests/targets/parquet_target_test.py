@@ -33,6 +33,7 @@ def source(tmp_path: Path) -> SmallTable:
     return table
 
 
+@pytest.mark.usefixtures("few_kills")
 def test_it_is_right(tmp_path: Path) -> None:
     check_target(
         lambda name: ParquetTarget(tmp_path / name),

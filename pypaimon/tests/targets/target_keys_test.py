@@ -52,7 +52,7 @@ def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Copied:
     return Copied(request.param, tmp_path)
 
 
-@pytest.mark.parametrize("keys", [None, "id", ["id"]])
+@pytest.mark.parametrize("keys", [None, "id", pytest.param(["id"], marks=pytest.mark.nightly)])
 def test_the_primary_key_is_the_key_and_a_text_is_one_column(copied: Copied, tmp_path: Path, keys: Any) -> None:
     source, target = SmallTable(tmp_path / "w"), copied.opened(keys)
     for name in ("first", "second"):

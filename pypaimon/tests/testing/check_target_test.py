@@ -329,6 +329,7 @@ def check(kind: type[Right], keys: tuple[str, ...], seed: int) -> None:
     )
 
 
+@pytest.mark.usefixtures("few_kills")
 @pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
 def test_a_target_that_is_right_passes(keys: tuple[str, ...]) -> None:
     check(Right, keys, sample_seed())
@@ -402,6 +403,7 @@ def rows_of_duckdb(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("keys", some("check_target DuckDB", [KEYED, APPENDED], 1))
+@pytest.mark.usefixtures("few_kills")
 def test_a_table_of_duckdb_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
     check_target(
         lambda name: DuckDBTarget(duckdb.connect(str(tmp_path / name)), "copy", keys),
@@ -413,6 +415,7 @@ def test_a_table_of_duckdb_is_right(tmp_path: Path, keys: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize("keys", some("check_target Paimon", [KEYED, APPENDED], 1))
+@pytest.mark.usefixtures("few_kills")
 def test_a_table_of_paimon_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
     """Its columns stay as they are, so those of its source do."""
     check_target(

@@ -306,7 +306,7 @@ def test_java_finds_every_row_by_bounds(java: LiveJava, tmp_path: Path, format_:
     options = {key: columns if key.endswith(".columns") else each for key, each in options.items()}
     source = seeded(f"edges of {format_}")
     filters = [(types.index("BYTES"), "=", "fwE=")]
-    for _ in range(12):
+    for _ in range(60 if SOAK else 6):
         number = source.randrange(len(types))
         values = column_values(pa.array(EDGES[types[number]], arrow_type(AtomicType(types[number]))))
         # Java 1.4 compares bytes signed row by row too, by which other rows are less.

@@ -23,7 +23,7 @@ from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
-COMMITS = int(os.environ.get("DIFFERENTIAL_HISTORIES", "15"))
+COMMITS = int(os.environ.get("DIFFERENTIAL_HISTORIES", "10"))
 OURS = 1_000_000
 """Keys of ours begin here, those of Java at 0."""
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])

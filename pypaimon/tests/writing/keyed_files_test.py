@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.writing.write_state import WriteState
+from support.samples import SOAK
 from support.tables.handles import create_table
 from support.tables.written_rows import recount, rows_of, stored, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 COLUMNS = pa.schema([pa.field("k", pa.string(), False), ("s", pa.int64()), ("v", pa.int64()), ("w", pa.string())])
 OPTIONS: list[dict[str, str]] = [
@@ -39,7 +40,7 @@ _names = itertools.count()
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10 if SOAK else 5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(st.lists(RECORD, min_size=1, max_size=6), min_size=1, max_size=4),
     bound=st.sampled_from([0, 200, 1 << 20]),

@@ -179,7 +179,7 @@ def test_a_writer_takes_no_partition_that_says_no_time(tmp_path: Path) -> None:
     assert rows_of(table.copy({STRICT: "false"})).num_rows == 1
 
 
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("keyed", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_rows_of_one_partition_are_in_one_whatever_wrote_them(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
     for number, (kind, values) in enumerate(TYPES.items()):
         warehouse = str(tmp_path / str(number))

@@ -104,7 +104,7 @@ def drawn(actions: Mapping[str, object], count: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("between", "stage"), found)
 
 
-@drawn(GOES_ON, 8)
+@drawn(GOES_ON, 5)
 def test_a_writer_continues_after_it(table: Table, between: str, stage: str) -> None:
     with opened(table, stage) as writer:
         if stage == "committed":

@@ -12,12 +12,13 @@ from typing import Any
 import fastavro
 import pytest
 
+from support.samples import SOAK
 from support.spark.queries import options
 from support.tables.streamed_table import Table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-FILES, MANIFESTS = 100_000, 10
+FILES, MANIFESTS = 100_000 if SOAK else 40_000, 10
 CHILD = """
 import json, pickle, resource, sys
 from pypaimon.spark.source import PaimonDataSource
@@ -89,7 +90,7 @@ def test_all_files_at_once(table: Table) -> None:
     assert offset < 500
     assert tasks == FILES * 4 // 128
     assert greatest < 16_000
-    assert grown < 400
+    assert grown < FILES // 250
 
 
 def test_with_a_limit_memory_does_not_grow_with_what_is_left(table: Table) -> None:
