@@ -17,11 +17,11 @@ from pypaimon.streaming.cli.tables import TableSource, duration, on_table, patie
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
-from pypaimon.streaming.maintenance.maintain import maintain as maintain_table
 from pypaimon.streaming.maintenance.partition_files import partition_text
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.table_maintenance import maintain as maintain_table
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Keeping:
         "--partition-age", metavar="TIME", help="Drop partitions that are this old (90d)."
     )
     keep_partitions: bool = option("--keep-partitions", is_flag=True, help="Drop no partition.")
+    compact: bool = option("--compact", is_flag=True, help="First compact what is due, as paimon-stream compact does.")
     rewrite_manifests: bool = option(
         "--rewrite-manifests", is_flag=True, help="Merge all manifests that are small or hold deletes."
     )
@@ -76,6 +77,7 @@ class Keeping:
             expire_partitions=not self.keep_partitions,
             partition_age=_age("--partition-age", self.partition_age),
             rewrite_manifests=self.rewrite_manifests,
+            compact=self.compact,
             protect=self.protect,
             orphan_age=_age("--orphans", self.orphans),
         )
@@ -88,6 +90,7 @@ Examples:
   paimon-stream maintain db.orders
   paimon-stream maintain db.orders --snapshot-age 7d --orphans 3d
   paimon-stream maintain db.orders --partition-age 90d --rewrite-manifests
+  paimon-stream maintain db.orders --compact
   paimon-stream maintain 'db.*' --every 1h
 """
 )
@@ -170,6 +173,9 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
     plan = report.plan
     if plan.is_empty and not report.resumed:
         yield f"{name}: nothing is due"
+    if plan.compaction is not None and plan.compaction.files:
+        verb = "would compact" if report.dry_run else "compacted"
+        yield f"{name}: {verb} {count(plan.compaction.files, 'file')} ({decimal(plan.compaction.bytes)})"
     if plan.created_tags:
         tags = ", ".join(f"{each.name} of snapshot {each.snapshot.id}" for each in plan.created_tags)
         verb = "would create" if report.dry_run else "created"

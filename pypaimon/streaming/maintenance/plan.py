@@ -24,6 +24,21 @@ _PLAN_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class CompactedFiles:
+    """What the compaction of a run replaces.
+
+    Attributes:
+        files: Number of data files that are compacted.
+        bytes: Their bytes.
+        snapshot_ids: Ids of the snapshots that the compaction made; none for a dry run.
+    """
+
+    files: int
+    bytes: int
+    snapshot_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenancePlan:
     """What one run deletes.
 
@@ -42,6 +57,7 @@ class MaintenancePlan:
         partitions: The partitions that expire, as texts of their values by column; None for null.
         done_partitions: Those that are marked as done.
         rewritten_manifests: How many manifests are merged into others.
+        compaction: What is compacted before; None if the policy does not ask for that.
     """
 
     table: str
@@ -58,12 +74,14 @@ class MaintenancePlan:
     partitions: tuple[PartitionValues, ...] = ()
     done_partitions: tuple[PartitionValues, ...] = ()
     rewritten_manifests: int = 0
+    compaction: CompactedFiles | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         going = self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files
         due = self.created_tags or self.partitions or self.done_partitions or self.rewritten_manifests
+        due = due or (self.compaction is not None and self.compaction.files)
         return not (going or due)
 
     @property
@@ -100,6 +118,7 @@ class MaintenancePlan:
             "partitions": [dict(each) for each in self.partitions],
             "done_partitions": [dict(each) for each in self.done_partitions],
             "rewritten_manifests": self.rewritten_manifests,
+            "compaction": None if self.compaction is None else _compaction_value(self.compaction),
             "protected_by": [
                 {"kind": each.kind, "name": each.name, "next_snapshot": each.next_snapshot} for each in self.protections
             ],
@@ -131,6 +150,10 @@ class MaintenanceReport:
     dry_run: bool = False
     resumed: int = 0
     dropped_partitions: tuple[PartitionValues, ...] = ()
+
+
+def _compaction_value(compaction: CompactedFiles) -> dict[str, Any]:
+    return {"files": compaction.files, "bytes": compaction.bytes, "snapshots": list(compaction.snapshot_ids)}
 
 
 def plan_text(files: Sequence[TableFile], root: str) -> bytes:

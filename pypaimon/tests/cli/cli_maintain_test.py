@@ -38,6 +38,15 @@ def test_a_dry_run_says_what_a_run_deletes(program: Program, table: Table) -> No
     assert "nothing is due" in program("maintain", "db.*", *LATEST_ONLY).out
 
 
+def test_it_compacts_first_where_it_is_asked_to(program: Program, table: Table) -> None:
+    small = (*LATEST_ONLY, "--compact", "--table-option", "compaction.min.file-num=2")
+    assert "would compact 3 files (" in program("maintain", "db.t", *small, "--dry-run").out
+    assert table.ids() == [1, 2, 3]
+    said = program("maintain", "db.t", *small).out
+    assert "compacted 3 files (" in said and "deleted 3 snapshots (1 to 3)" in said and table.ids() == [4]
+    assert json.loads(program("maintain", "db.t", *small, "--json").out)["compaction"]["files"] == 0
+
+
 @pytest.mark.parametrize(
     "wrong", [("--every", "0s"), ("--every", "soon"), ("--orphans", "1h"), ("--min-snapshots", "0")], ids=" ".join
 )
