@@ -105,4 +105,4 @@ class Maintainer(BackgroundRuns[MaintenanceReport]):
             return maintain(self._table, self._policy)
 
     def _is_worth_reporting(self, report: MaintenanceReport) -> bool:
-        return bool(report.resumed or not report.plan.is_empty)
+        return not report.is_empty

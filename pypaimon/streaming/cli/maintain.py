@@ -171,7 +171,7 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
         report: The report of the run.
     """
     plan = report.plan
-    if plan.is_empty and not report.resumed:
+    if report.is_empty:
         yield f"{name}: nothing is due"
     if plan.compaction is not None and plan.compaction.files:
         verb = "would compact" if report.dry_run else "compacted"

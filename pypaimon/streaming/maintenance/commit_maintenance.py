@@ -215,7 +215,7 @@ class CommitMaintenance:
                 if self._is_timed_run_due() or (self._may_expire(snapshot_id, None) and self._look(snapshot_id)):
                     self._maintain(snapshot_id)
                 elif self._are_tags_due():
-                    create_due_tags(self._table)
+                    self.last_report = create_due_tags(self._table) or self.last_report
                 self._plan_tag_look()
             self._failures, self.last_error = 0, None
         except CancelledError:

@@ -78,7 +78,9 @@ def maintain(
         planner = ExpiryPlanner(given, directory, rules, protected, now)
         return TableRun(given, directory, planner.plan, rules.orphans_before(now)).report(dry_run, preparation.run)
 
-    return preparation.noted(repeated(report))
+    done = preparation.noted(repeated(report))
+    done.log()
+    return done
 
 
 def planned_expiry(table: PaimonTable, picture: Picture, now_millis: int) -> MaintenancePlan:

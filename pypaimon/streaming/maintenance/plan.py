@@ -11,12 +11,15 @@ from functools import partial
 from typing import Any
 
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.partition_files import PartitionValues
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.paimon.internals import local_path
+
+_LOG = StreamLog(__name__)
 
 PLAN_PREFIX = "maintenance-"
 """Files of this prefix in the directory of the consumers hold plans until all of their files are deleted."""
@@ -150,6 +153,28 @@ class MaintenanceReport:
     dry_run: bool = False
     resumed: int = 0
     dropped_partitions: tuple[PartitionValues, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was done, or would be."""
+        return self.plan.is_empty and not self.resumed
+
+    def log(self) -> None:
+        """Log what was done, if anything was."""
+        if self.dry_run or self.is_empty:
+            return
+        plan = self.plan
+        _LOG.info(
+            "maintained",
+            "%(table)s: expired %(snapshots)d snapshots, created %(created_tags)d tags and deleted %(tags)d, dropped "
+            "%(partitions)d partitions, and deleted %(files)d files",
+            table=plan.table,
+            snapshots=len(plan.snapshot_ids),
+            created_tags=len(plan.created_tags),
+            tags=len(plan.deleted_tags),
+            partitions=len(self.dropped_partitions),
+            files=len(plan.files) + self.resumed,
+        )
 
 
 def _compaction_value(compaction: CompactedFiles) -> dict[str, Any]:

@@ -144,8 +144,11 @@ def test_partitions_expire_before_snapshots_as_planned(tmp_path: Path, caplog: p
     expected = ({"p": "2020-01-01"}, {"p": "2020-1-2 08:30:00"})
     assert dry.plan.partitions == expected and dry.dropped_partitions == () and table.latest() == 9
     assert json.loads(dry.plan.to_json())["partitions"] == [*expected]
-    report = maintain(table.handle())
+    with caplog.at_level(logging.INFO):
+        report = maintain(table.handle())
     assert report.plan == dry.plan and report.dropped_partitions == expected
+    (line,) = [each.paimon for each in caplog.records if getattr(each, "paimon", {}).get("event") == "maintained"]
+    assert line["partitions"] == 2 and line["tags"] == line["created_tags"] == 0
     assert {*left(table)} == {"2099-12-31", *ODD} and table.latest() == 10
     assert maintain(table.handle()).plan.is_empty
 
