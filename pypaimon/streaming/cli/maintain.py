@@ -17,7 +17,7 @@ from pypaimon.streaming.cli.tables import TableSource, duration, on_table, patie
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
-from pypaimon.streaming.maintenance.partition_files import partition_text
+from pypaimon.streaming.filtering.partition_texts import partition_text
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.paimon.handles import WritableTable
@@ -184,7 +184,7 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
     if parts:
         yield f"{name}: {'would delete' if report.dry_run else 'deleted'} {'; '.join(parts)}"
     if plan.done_partitions:
-        done = _some([partition_text(each) for each in plan.done_partitions], "partition")
+        done = _some([partition_text(each, plan.null_text) for each in plan.done_partitions], "partition")
         yield f"{name}: {'would mark' if report.dry_run else 'marked'} {done} as done"
     if plan.rewritten_manifests:
         merge = "would merge" if report.dry_run else "merged"
@@ -196,7 +196,7 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
 def _parts(report: MaintenanceReport) -> Iterator[str]:
     plan = report.plan
     if partitions := plan.partitions if report.dry_run else report.dropped_partitions:
-        yield _some([partition_text(each) for each in partitions], "partition")
+        yield _some([partition_text(each, plan.null_text) for each in partitions], "partition")
     if plan.snapshot_ids:
         yield f"{count(len(plan.snapshot_ids), 'snapshot')} ({plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]})"
     for what, found in (("changelog", plan.changelog_ids), ("tag", plan.deleted_tags), ("consumer", plan.consumers)):

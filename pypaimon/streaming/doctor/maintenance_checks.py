@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pypaimon.streaming.doctor.examination import Examination
 from pypaimon.streaming.doctor.findings import Finding, Level, count, names
-from pypaimon.streaming.maintenance.partition_files import partition_text
+from pypaimon.streaming.filtering.partition_texts import partition_text
 
 _MOST_HOLDERS = 5
 
@@ -36,7 +36,8 @@ def due(seen: Examination) -> Iterator[Finding]:
         if found
     ]
     if plan.partitions:
-        parts.append(f"{count(len(plan.partitions), 'partition')} ({names(map(partition_text, plan.partitions))})")
+        texts = names(partition_text(each, plan.null_text) for each in plan.partitions)
+        parts.append(f"{count(len(plan.partitions), 'partition')} ({texts})")
     if plan.created_tags and not parts:
         advice = "Run paimon-stream maintain, or let writers do it: --maintain."
         yield Finding(Level.NOTE, "A run of maintenance would create automatic tags.", advice, facts)

@@ -17,6 +17,7 @@ from pypaimon.streaming.maintenance.partition_files import PartitionValues
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.model.json_fields import parse_fields
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import local_path
 
 _LOG = StreamLog(__name__)
@@ -60,6 +61,7 @@ class MaintenancePlan:
         partitions: The partitions that expire, as texts of their values by column; None for null.
         done_partitions: Those that are marked as done.
         rewritten_manifests: How many manifests are merged into others.
+        null_text: What a null among the values of partitions is in texts (`partition.default-name`).
         compaction: What is compacted before; None if the policy does not ask for that.
     """
 
@@ -78,6 +80,7 @@ class MaintenancePlan:
     done_partitions: tuple[PartitionValues, ...] = ()
     rewritten_manifests: int = 0
     compaction: CompactedFiles | None = None
+    null_text: str = option_keys.PARTITION_DEFAULT_NAME.default
 
     @property
     def is_empty(self) -> bool:

@@ -77,6 +77,7 @@ class Preparation:
             done_partitions=tuple(each.values for each in self._done),
             rewritten_manifests=self._manifests,
             compaction=self._compaction,
+            null_text=option_keys.PARTITION_DEFAULT_NAME.of(self._table.options),
         )
         return replace(report, plan=plan, dropped_partitions=self._dropped or ())
 
