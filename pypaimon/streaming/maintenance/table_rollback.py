@@ -156,11 +156,12 @@ class _Rollback:
             )
 
     def _truncate(self) -> LaterFiles:
-        with pinned(self._directory, self._id, f"rollback-{self._id}"):
+        with pinned(self._directory, self._id, f"rollback-{self._id}") as check_pin:
             text = self._restored() if not self._target.is_there else None
             self._check_snapshot(text)
             if text is not None:
                 self._write(text)
+            check_pin()
             return truncate(self._directory, self._id)
 
     def _restored(self) -> bytes:

@@ -45,7 +45,7 @@ def test_a_fast_forward_names_what_is_lost(program: Program, table: Table) -> No
     refused = program("branch", "fast-forward", "db.t", "b")
     assert refused.code == 2 and "snapshots 3" in refused.err
     assert "--discard-own-commits" in refused.err
-    assert "would lose snapshots 3" in program(
+    assert "would lose snapshot 3" in program(
         "branch", "fast-forward", "db.t", "b", "--discard-own-commits", "--dry-run"
     ).out  # fmt: skip
     done = program("branch", "fast-forward", "db.t", "b", "--discard-own-commits", "--yes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from pypaimon.streaming import (
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
-from pypaimon.streaming.maintenance import rollback
+from pypaimon.streaming.maintenance import create_tag, rollback
+from pypaimon.streaming.maintenance.retention_pin import pinned
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
 from support.tables.named_files import files_of, needed_files
@@ -301,6 +303,47 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(
             assert [key for plan in available(scan) for _, key, _ in rows(builder.new_read(), plan)] == [30]
         shutil.rmtree(killed.path.parents[1])
         step += 1 if SOAK else 3
+    assert step > 20
+
+
+def test_two_rollbacks_to_one_snapshot_do_not_share_a_pin(table: Table) -> None:
+    directory = PaimonTable(table.handle()).new_directory()
+    with pinned(directory, 2, "rollback-2") as check:
+        with pinned(directory, 2, "rollback-20"), pytest.raises(ZeroDivisionError), pinned(directory, 2, "rollback-2"):
+            raise ZeroDivisionError
+        check()
+        assert rollback(table.handle(), snapshot_id=2).deleted_snapshots == (3, 4, 5)
+        # It has taken this pin for that of a call that was killed.
+        with pytest.raises(MaintenanceConflictError, match="another call has done the same"):
+            check()
+    assert not list((table.path / "consumer").glob("*"))
+
+
+def test_the_first_of_two_rollbacks_that_ends_leaves_the_pin_of_the_other(table: Table) -> None:
+    directory = PaimonTable(table.handle()).new_directory()
+    with ExitStack() as second:
+        with pinned(directory, 2, "rollback-2"):
+            check = second.enter_context(pinned(directory, 2, "rollback-2"))
+        check()
+
+
+def test_tags_that_are_created_meanwhile_go_too(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
+    step, interrupted = 0, True
+    while interrupted:
+        step += 1
+        other = table.copy(tmp_path_factory.mktemp("wh") / "wh")
+        file_io = MortalFileIO()
+
+        def create(other: Table = other) -> None:
+            with suppress(StreamConfigError):
+                create_tag(other.handle(), "late", snapshot=4)
+
+        file_io.interruption = (step, create)
+        report = rollback(_handle(other, file_io), snapshot_id=2)
+        interrupted = file_io.interruption is None
+        assert other.ids() == [1, 2] and not list((other.path / "tag").glob("tag-*")), f"step {step}"
+        assert report.deleted_tags in ((), ("late",))
+        shutil.rmtree(other.path.parents[1])
     assert step > 20
 
 
