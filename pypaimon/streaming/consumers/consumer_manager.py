@@ -302,13 +302,18 @@ class ConsumerManager:
 
         Files are listed again if one of them was deleted before it was read: a reader writes its first progress file
         before it deletes its pin, so a listing that takes its time may contain neither.
+
+        Raises:
+            CorruptTableError: One stays missing though it is listed.
         """
+        missing: list[ConsumerName] = []
         for _ in range(_LISTINGS):
             last_saves, listed = self._last_saves(listed), None
             found = self._read_all(last_saves)
-            if len(found) == len(last_saves):
-                break
-        return {name: (consumer, last_saves[name]) for name, consumer in found.items()}
+            missing = [name for name in last_saves if name not in found]
+            if not missing:
+                return {name: (consumer, last_saves[name]) for name, consumer in found.items()}
+        raise CorruptTableError(self.path(missing[0]), "is listed, but cannot be found")
 
     def _read_all(self, names: Iterable[ConsumerName]) -> dict[ConsumerName, Consumer]:
         found = {name: self.read(name) for name in names}

@@ -28,7 +28,7 @@ from datetime import datetime, timezone
 from itertools import chain
 
 from pypaimon.streaming.consumers.consumer_manager import consumers_of, last_write
-from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
 from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
 from pypaimon.streaming.maintenance.needed_files import NeededFiles, candidates_of, kept_roots
 from pypaimon.streaming.maintenance.orphans import OldFiles
@@ -38,7 +38,7 @@ from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.preparation import Compact, Preparation
 from pypaimon.streaming.maintenance.protected_positions import check_protected
 from pypaimon.streaming.maintenance.references import PackedFiles, TableFile, unreferenced
-from pypaimon.streaming.maintenance.roots import Picture, SeenSnapshots, picture_of
+from pypaimon.streaming.maintenance.roots import Picture, SeenSnapshots, of_branch, picture_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -171,7 +171,13 @@ class TableRun:
     def _old_files(self) -> PackedFiles:
         if self._orphans_before is None:
             return PackedFiles(())
-        homes = [branch_directory(self._table.path, name) for name in ("main", *self._directory.branch_names())]
+        names = ("main", *self._directory.branch_names())
+        for name in names:
+            if not of_branch(self._directory, name).exists():
+                where = f"{branch_directory(self._table.path, name)}/schema"
+                detail = "holds no schema, so that it is not known what the branch needs, and no orphan is deleted"
+                raise CorruptTableError(where, detail)
+        homes = [branch_directory(self._table.path, name) for name in names]
         return PackedFiles(OldFiles(self._directory.store, self._table.paths, self._orphans_before).of_table(homes))
 
     def _running(self, plans: Sequence[str]) -> set[str]:
