@@ -62,6 +62,9 @@ class Keeping:
     orphans: str | None = option(
         "--orphans", metavar="AGE", help="Also delete files that nothing names and that are this old (1d or more)."
     )
+    young_orphans: bool = option(
+        "--young-orphans", is_flag=True, help="Allow --orphans below a day, because no writer is running."
+    )
 
     def policy(self) -> MaintenancePolicy:
         """The policy that these options describe."""
@@ -80,6 +83,7 @@ class Keeping:
             compact=self.compact,
             protect=self.protect,
             orphan_age=_age("--orphans", self.orphans),
+            young_orphans=self.young_orphans,
         )
 
 

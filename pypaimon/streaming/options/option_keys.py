@@ -370,7 +370,7 @@ PARTITION_TIME_INTERVAL = Key("partition.time-interval", DURATION, None, _M, "ti
 PARTITION_MARK_DONE_ACTION = Key("partition.mark-done-action", TEXT, "success-file", _M,
     "only `success-file` is carried out; others are logged")
 PARTITION_MARK_DONE_ACTION_MODE = Key("partition.mark-done-action.mode", one_of("process-time", "watermark"),
-    "process-time", _M, "with `watermark` no partition is marked here")
+    "process-time", _M, "what passes until a partition is idle: time, or the watermark of the latest snapshot")
 _LEFT_OUT = {
     _MAINTAIN: ("snapshot.expire.execution-mode",),
     _COMMIT: (
