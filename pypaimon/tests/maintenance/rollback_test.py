@@ -91,6 +91,19 @@ def test_a_time_means_the_last_snapshot_until_then(table: Table, form: str) -> N
         rollback(table.handle(), timestamp=1_700_000_000_999)
 
 
+def test_a_watermark_means_the_last_snapshot_with_it_or_less(table: Table) -> None:
+    for number, watermark in zip(table.ids(), (None, 10, None, 20, None), strict=True):
+        content = {**table.snapshot(number), "watermark": watermark}
+        table.snapshot_path(number).write_text(json.dumps(content))
+    for watermark, target in ((9, None), (10, 3), (19, 3), (20, 5), (99, 5)):
+        if target is None:
+            with pytest.raises(StreamConfigError, match="no snapshot has a watermark of 9 or less"):
+                rollback(table.handle(), watermark=watermark, dry_run=True)
+            continue
+        assert rollback(table.handle(), watermark=watermark, dry_run=True).target_id == target
+    assert rollback(table.handle(), watermark=15).deleted_snapshots == (4, 5) and table.ids() == [1, 2, 3]
+
+
 def test_what_does_not_exist_is_refused(table: Table) -> None:
     table.handle().create_tag("kept", 2)
     for wrong in ({"snapshot_id": 9}, {"tag": "no"}, {}, {"snapshot_id": 1, "tag": "kept"}, {"snapshot_id": 0}):
