@@ -22,7 +22,7 @@ FAILED, USAGE, TRY_AGAIN, INTERRUPTED, BROKEN_PIPE = 1, 2, 75, 130, 141
 _PROGRAM = "paimon-stream"
 
 _SUMMARIES = {
-    "branch": "Create, list, rename and delete the branches of a table, and fast-forward it to one of them.",
+    "branch": "Create, list, rename, merge and delete the branches of a table, and fast-forward it to one.",
     "compact": "Compact what is due in TABLE, as its options say.",
     "consumers": "List, reset and delete the consumers of a table.",
     "copy": "Copy the table SOURCE into the table TARGET, and follow it.",

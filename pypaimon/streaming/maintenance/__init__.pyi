@@ -1,5 +1,7 @@
 from pypaimon.streaming.maintenance.branch_fast_forward import FastForwardReport as FastForwardReport
 from pypaimon.streaming.maintenance.branch_fast_forward import fast_forward as fast_forward
+from pypaimon.streaming.maintenance.branch_merge import MergeReport as MergeReport
+from pypaimon.streaming.maintenance.branch_merge import merge_branch as merge_branch
 from pypaimon.streaming.maintenance.branches import create_branch as create_branch
 from pypaimon.streaming.maintenance.branches import delete_branch as delete_branch
 from pypaimon.streaming.maintenance.branches import rename_branch as rename_branch

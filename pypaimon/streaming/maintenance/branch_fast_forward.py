@@ -19,16 +19,17 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.branch_files import (
     branch_home,
     existing_branch,
+    is_same_schema,
+    known_snapshots,
     schema_files,
     schema_path,
 )
 from pypaimon.streaming.maintenance.overtaken import Overtaken, overtaken_by
 from pypaimon.streaming.maintenance.retention_pin import pinned, pinned_before
 from pypaimon.streaming.maintenance.roots import of_branch
-from pypaimon.streaming.maintenance.tags import Tag, tags_of
+from pypaimon.streaming.maintenance.tags import tags_of
 from pypaimon.streaming.maintenance.truncation import LaterFiles, later_files, truncate
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import WritableTable
@@ -118,7 +119,10 @@ class _FastForward:
             raise StreamConfigError(f"fast_forward: branch {other.branch!r} has no snapshot.")
         self._tags, self._new_tags = tags_of(own), tags_of(other)
         self._schemas, self._new_schemas = schema_files(own), schema_files(other)
-        ours, theirs = _known(self._snapshots, self._tags), _known(self._new, self._new_tags)
+        ours, theirs = (
+            known_snapshots(self._snapshots.values(), self._tags),
+            known_snapshots(self._new.values(), self._new_tags),
+        )
         self._fork = max((number for number, _ in ours & theirs), default=None)
         # Whether an earlier call, which was killed, has replaced a part of a history of which nothing stays.
         self._is_begun = self._fork is not None and pinned_before(other, _REPLACEMENT) is not None
@@ -188,7 +192,7 @@ class _FastForward:
         return [
             number
             for number, data in self._schemas.items()
-            if number > greatest or not _same(self._new_schemas.get(number, data), data)
+            if number > greatest or not is_same_schema(self._new_schemas.get(number, data), data)
         ]
 
     def _check_schemas(self) -> None:
@@ -330,15 +334,6 @@ class _FastForward:
 
     def _stored(self, number: int) -> bytes:
         return self._own.store.read(self._other.snapshots.get_snapshot_path(number))
-
-
-def _known(snapshots: dict[int, Snapshot], tags: Iterable[Tag]) -> set[tuple[int, str]]:
-    """Ids and fingerprints of the snapshots that a branch has or had."""
-    return {(each.id, each.fingerprint) for each in (*snapshots.values(), *(tag.snapshot for tag in tags))}
-
-
-def _same(first: bytes, second: bytes) -> bool:
-    return first == second or json.loads(first) == json.loads(second)
 
 
 def _described(report: FastForwardReport) -> str:
