@@ -126,7 +126,7 @@ class _Merge:
         for each in (source, target):
             _check_appended(each, fork)
         live = TableState(source, source.snapshots.get_latest_snapshot()).files(None)
-        # Row ids are given anew, because the target has given the same ones to other rows.
+        # They get new row ids, because the target has given the same ones to other rows.
         return _Merge(fork, tuple(each.with_values({"_FIRST_ROW_ID": None}) for each in live))
 
     def changes(self, state: TableState) -> Changes:

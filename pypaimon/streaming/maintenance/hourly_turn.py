@@ -1,7 +1,7 @@
 """`HourlyTurn`: which process looks, once an hour, for what is due as time passes.
 
-A file in the directory of the consumers says when one has done so. A process that commits once has no memory of its
-own, and of several that start at the same moment only one may take the turn.
+A file in the directory of the consumers says when one has done so. A process that commits once remembers nothing, and
+of several that start at the same moment only one may take the turn.
 """
 
 from __future__ import annotations

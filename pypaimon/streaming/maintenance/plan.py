@@ -169,9 +169,10 @@ class MaintenanceReport:
         plan = self.plan
         _LOG.info(
             "maintained",
-            "%(table)s: expired %(snapshots)d snapshots, created %(created_tags)d tags and deleted %(tags)d, dropped "
-            "%(partitions)d partitions, and deleted %(files)d files",
+            "%(table)s: compacted %(compacted)d files, expired %(snapshots)d snapshots, created %(created_tags)d tags "
+            "and deleted %(tags)d, dropped %(partitions)d partitions, and deleted %(files)d files",
             table=plan.table,
+            compacted=0 if plan.compaction is None else plan.compaction.files,
             snapshots=len(plan.snapshot_ids),
             created_tags=len(plan.created_tags),
             tags=len(plan.deleted_tags),
