@@ -362,7 +362,7 @@ def test_another_schema_of_the_branch_replaces_that_of_the_table(table: Table) -
     create_branch(table.handle(), "b", tag="fork")
     commit_to(table, "b", 7)
     table.catalog.alter_table(table.name, [SchemaChange.add_column("own", AtomicType("INT"))], False)
-    with pytest.raises(StreamConfigError, match="schemas 1"):
+    with pytest.raises(StreamConfigError, match="schema 1"):
         fast_forward(table.handle(), "b")
     fast_forward(table.handle(), "b", discard_own_commits=True)
     assert sorted(path.name for path in (table.path / "schema").iterdir()) == ["schema-0"]

@@ -24,6 +24,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import create_tag, rollback
 from pypaimon.streaming.maintenance.retention_pin import pinned
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -151,6 +152,19 @@ def test_a_changelog_that_is_still_there_is_kept(tmp_path: Path) -> None:
         "changelog-1",
         "changelog-2",
     ]
+
+
+def test_a_file_is_gone_only_if_a_second_listing_says_so_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, seen = Store.list_names, set[str]()
+
+    def incomplete(self: Store, directory: str) -> list[str]:
+        if directory in seen or not directory.endswith(("manifest", "bucket-0")):
+            return original(self, directory)
+        seen.add(directory)
+        return []
+
+    monkeypatch.setattr(Store, "list_names", incomplete)
+    assert rollback(table.handle(), snapshot_id=2).deleted_snapshots == (3, 4, 5) and len(seen) == 2
 
 
 def test_a_tag_from_before_a_rollback_holds_another_snapshot(table: Table) -> None:
