@@ -301,19 +301,16 @@ class ConsumerManager:
         """Every file, and when it was written, ordered by name.
 
         Files are listed again if one of them was deleted before it was read: a reader writes its first progress file
-        before it deletes its pin, so a listing that takes its time may contain neither.
-
-        Raises:
-            CorruptTableError: One stays missing though it is listed.
+        before it deletes its pin, so a listing that takes its time may contain neither. Raises CorruptTableError if one
+        stays missing.
         """
-        missing: list[ConsumerName] = []
         for _ in range(_LISTINGS):
             last_saves, listed = self._last_saves(listed), None
             found = self._read_all(last_saves)
-            missing = [name for name in last_saves if name not in found]
-            if not missing:
+            if len(found) == len(last_saves):
                 return {name: (consumer, last_saves[name]) for name, consumer in found.items()}
-        raise CorruptTableError(self.path(missing[0]), "is listed, but cannot be found")
+        (missing, *_) = (name for name in last_saves if name not in found)
+        raise CorruptTableError(self.path(missing), "is listed, but cannot be found")
 
     def _read_all(self, names: Iterable[ConsumerName]) -> dict[ConsumerName, Consumer]:
         found = {name: self.read(name) for name in names}
