@@ -17,10 +17,10 @@ from pypaimon.spark.write.sink_table import load_sink_table
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
 from pypaimon.streaming.errors import TablesFailedError
 from pypaimon.streaming.lazy_imports import LazyModule
-from pypaimon.streaming.maintenance.maintain import maintain as maintain_table
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.paimon.catalogs import CatalogFactory
+from pypaimon.streaming.table_maintenance import maintain as maintain_table
 
 if TYPE_CHECKING:
     from pyspark import sql

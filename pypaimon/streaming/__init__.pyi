@@ -39,7 +39,6 @@ from pypaimon.streaming.groups.group_stream import GroupStream as GroupStream
 from pypaimon.streaming.install import install as install
 from pypaimon.streaming.live.live_table import BlockingLiveTable as BlockingLiveTable
 from pypaimon.streaming.live.live_table import LiveTable as LiveTable
-from pypaimon.streaming.maintenance.maintain import maintain as maintain
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy as MaintenancePolicy
 from pypaimon.streaming.metadata.snapshots import SnapshotManager as SnapshotManager
 from pypaimon.streaming.model.plan import Plan as Plan
@@ -53,6 +52,7 @@ from pypaimon.streaming.read_builder import stream_read_builder as stream_read_b
 from pypaimon.streaming.scanning.lag import Lag as Lag
 from pypaimon.streaming.spec.openers import AsyncStreamingTableScan as AsyncStreamingTableScan
 from pypaimon.streaming.spec.table_read import StreamTableRead as StreamTableRead
+from pypaimon.streaming.table_maintenance import maintain as maintain
 from pypaimon.streaming.targets.dict_target import DictTarget as DictTarget
 from pypaimon.streaming.targets.lakes.delta_target import DeltaTarget as DeltaTarget
 from pypaimon.streaming.targets.lakes.iceberg_target import IcebergTarget as IcebergTarget

@@ -267,8 +267,10 @@ class Sink:
         if maintenance.last_error is not None:
             _say(f"{self.options.name}: maintenance failed: {maintenance.last_error}")
         elif maintenance.last_report is not None:
-            plan = maintenance.last_report.plan
-            _say(f"{self.options.name}: maintained; snapshots={len(plan.snapshot_ids)} files={len(plan.files)}")
+            plan, dropped = maintenance.last_report.plan, maintenance.last_report.dropped_partitions
+            text = f"snapshots={len(plan.snapshot_ids)} tags={len(plan.deleted_tags)} partitions={len(dropped)} "
+            text += f"created_tags={len(plan.created_tags)} files={len(plan.files)}"
+            _say(f"{self.options.name}: maintained; {text}")
 
     def _log(self, what: str, report: CommitReport, tasks: Sequence[TaskFiles]) -> None:
         written = report.written

@@ -22,7 +22,7 @@ FAILED, USAGE, TRY_AGAIN, INTERRUPTED, BROKEN_PIPE = 1, 2, 75, 130, 141
 _PROGRAM = "paimon-stream"
 
 _SUMMARIES = {
-    "branch": "Create, list, rename and delete the branches of a table, and fast-forward it to one of them.",
+    "branch": "Create, list, rename, merge and delete the branches of a table, and fast-forward it to one.",
     "compact": "Compact what is due in TABLE, as its options say.",
     "consumers": "List, reset and delete the consumers of a table.",
     "copy": "Copy the table SOURCE into the table TARGET, and follow it.",
@@ -33,6 +33,7 @@ _SUMMARIES = {
     "lag": "Show the lag of each consumer of TABLE, or of each ID.",
     "maintain": "Expire partitions, snapshots, tags and the like of TABLE, and delete what nothing needs.",
     "partitions": "List and drop the partitions of a table, and mark them as done.",
+    "remove-missing-files": "Make TABLE readable again whose data files are gone from the store.",
     "rescale": "Divide the rows of TABLE into another number of BUCKETS.",
     "rollback": "Make an earlier snapshot of TABLE the latest one.",
     "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
@@ -150,9 +151,9 @@ def _imported(name: str) -> click.Command:
         with ending_on_interrupt():
             use_pyarrow_without_pandas()
             with deferred_imports("pandas", "polars", annotations=("DataFrame",)):
-                command: click.Command = getattr(
-                    import_module(f"pypaimon.streaming.cli.{_MODULES.get(name, name)}"), name
-                )
+                attribute = name.replace("-", "_")
+                module = import_module(f"pypaimon.streaming.cli.{_MODULES.get(name, attribute)}")
+                command: click.Command = getattr(module, attribute)
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "yaml"):
             raise

@@ -16,6 +16,7 @@ from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.maintenance.branch_fast_forward import FastForwardReport
 from pypaimon.streaming.maintenance.branch_fast_forward import fast_forward as forward
+from pypaimon.streaming.maintenance.branch_merge import merge_branch
 from pypaimon.streaming.maintenance.branches import create_branch, delete_branch, rename_branch
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -35,7 +36,7 @@ Examples:
 @log_options
 @catalog_options
 def branch() -> None:
-    """Create, list, rename and delete the branches of a table, and fast-forward it to one of them."""
+    """Create, list, rename, merge and delete the branches of a table, and fast-forward it to one."""
 
 
 @branch.command(
@@ -139,20 +140,43 @@ def fast_forward(
     _print(asdict(report), "\n".join(_lines(source.name, report)), as_json)
 
 
+@branch.command(
+    epilog="""\b
+Examples:
+  paimon-stream branch merge db.events backfill --dry-run
+  paimon-stream branch merge db.events backfill
+"""
+)
+@on_table
+@_name
+@click.option("--dry-run", is_flag=True, help="Change nothing; print what would be added.")
+@_json
+def merge(source: TableSource, name: str, dry_run: bool, as_json: bool) -> None:
+    """Add the rows that branch NAME has got since the fork to TABLE, which has no primary key, in one commit.
+
+    Both may only have appended since then. Rows that were merged before are not added again.
+    """
+    report = merge_branch(source.load(), name, dry_run=dry_run)
+    verb = "would get" if dry_run else "has got"
+    text = f"{source.name} {verb} {count(report.rows, 'row')} in {count(report.files, 'file')} of branch {name}"
+    _print(asdict(report), text, as_json)
+
+
 def _lines(name: str, report: FastForwardReport) -> Iterator[str]:
     copied = count(len(report.copied_snapshots), "snapshot")
     verb = "would get" if report.dry_run else "has got"
     fork = "nothing in common" if report.fork_id is None else f"the fork is snapshot {report.fork_id}"
     yield f"{name} {verb} {copied} of branch {report.branch} ({fork})"
     lost = (
-        ("snapshots", report.lost_snapshots),
-        ("changelogs", report.lost_changelogs),
-        ("tags", report.lost_tags),
-        ("schemas", report.lost_schemas),
+        ("snapshot", report.lost_snapshots),
+        ("changelog", report.lost_changelogs),
+        ("tag", report.lost_tags),
+        ("schema", report.lost_schemas),
     )
     for what, found in lost:
         if found:
-            yield f"  {'would lose' if report.dry_run else 'lost'} {what} {', '.join(map(str, found))}"
+            names = f"{what}{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}"
+            yield f"  {'would lose' if report.dry_run else 'lost'} {names}"
     yield from overtaken_lines(report.overtaken)
 
 

@@ -28,6 +28,7 @@ from pypaimon.streaming.compaction.rescale import rescale as rescale_table
 from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
+from pypaimon.streaming.filtering.partition_texts import partition_text
 from pypaimon.streaming.maintenance.commit_maintenance import When
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,11 +59,6 @@ def partition_options(command: F) -> F:
     ):
         wrapped = declared(wrapped)
     return cast(F, wrapped)
-
-
-def partition_text(partition: Mapping[str, Any]) -> str:
-    """`day=2026-11-21/hour=8`."""
-    return "/".join(f"{name}={value}" for name, value in partition.items())
 
 
 def partition_record(partition: Mapping[str, Any]) -> Record:

@@ -124,17 +124,22 @@ Exit codes: 1 if there is a problem; warnings do not count.
 """
 )
 @on_table
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Also count the files that paimon-stream maintain --orphans 1d would delete. Lists all directories.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @format_option
 @retry_option
-def doctor(source: TableSource, form: str, as_json: bool) -> int:
+def doctor(source: TableSource, form: str, as_json: bool, orphans: bool) -> int:
     """Examine TABLE once, and report what a stream of it yields, what it costs, and which risks it has.
 
     Covers its kind and changelog, expiry compared with the consumers' progress, files that a first plan opens and
     merges, files that are due for compaction, and snapshots that streams skip. Each finding is ok, a note, a warning or
     a problem. Nothing is written. JSON is one object.
     """
-    diagnosis = diagnose(source.load())
+    diagnosis = diagnose(source.load(), orphans=orphans)
     if as_json or form == "json":
         click.echo(to_json(_diagnosis_record(diagnosis)))
     else:

@@ -17,11 +17,11 @@ from pypaimon.streaming.cli.tables import TableSource, duration, on_table, patie
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
-from pypaimon.streaming.maintenance.maintain import maintain as maintain_table
-from pypaimon.streaming.maintenance.partition_files import partition_text
+from pypaimon.streaming.filtering.partition_texts import partition_text
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.table_maintenance import maintain as maintain_table
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Keeping:
         "--partition-age", metavar="TIME", help="Drop partitions that are this old (90d)."
     )
     keep_partitions: bool = option("--keep-partitions", is_flag=True, help="Drop no partition.")
+    compact: bool = option("--compact", is_flag=True, help="First compact what is due, as paimon-stream compact does.")
     rewrite_manifests: bool = option(
         "--rewrite-manifests", is_flag=True, help="Merge all manifests that are small or hold deletes."
     )
@@ -60,6 +61,9 @@ class Keeping:
     )
     orphans: str | None = option(
         "--orphans", metavar="AGE", help="Also delete files that nothing names and that are this old (1d or more)."
+    )
+    young_orphans: bool = option(
+        "--young-orphans", is_flag=True, help="Allow --orphans below a day, because no writer is running."
     )
 
     def policy(self) -> MaintenancePolicy:
@@ -76,8 +80,10 @@ class Keeping:
             expire_partitions=not self.keep_partitions,
             partition_age=_age("--partition-age", self.partition_age),
             rewrite_manifests=self.rewrite_manifests,
+            compact=self.compact,
             protect=self.protect,
             orphan_age=_age("--orphans", self.orphans),
+            young_orphans=self.young_orphans,
         )
 
 
@@ -88,6 +94,7 @@ Examples:
   paimon-stream maintain db.orders
   paimon-stream maintain db.orders --snapshot-age 7d --orphans 3d
   paimon-stream maintain db.orders --partition-age 90d --rewrite-manifests
+  paimon-stream maintain db.orders --compact
   paimon-stream maintain 'db.*' --every 1h
 """
 )
@@ -168,8 +175,11 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
         report: The report of the run.
     """
     plan = report.plan
-    if plan.is_empty and not report.resumed:
+    if report.is_empty:
         yield f"{name}: nothing is due"
+    if plan.compaction is not None and plan.compaction.files:
+        verb = "would compact" if report.dry_run else "compacted"
+        yield f"{name}: {verb} {count(plan.compaction.files, 'file')} ({decimal(plan.compaction.bytes)})"
     if plan.created_tags:
         tags = ", ".join(f"{each.name} of snapshot {each.snapshot.id}" for each in plan.created_tags)
         verb = "would create" if report.dry_run else "created"
@@ -178,7 +188,7 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
     if parts:
         yield f"{name}: {'would delete' if report.dry_run else 'deleted'} {'; '.join(parts)}"
     if plan.done_partitions:
-        done = _some([partition_text(each) for each in plan.done_partitions], "partition")
+        done = _some([partition_text(each, plan.null_text) for each in plan.done_partitions], "partition")
         yield f"{name}: {'would mark' if report.dry_run else 'marked'} {done} as done"
     if plan.rewritten_manifests:
         merge = "would merge" if report.dry_run else "merged"
@@ -190,7 +200,7 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
 def _parts(report: MaintenanceReport) -> Iterator[str]:
     plan = report.plan
     if partitions := plan.partitions if report.dry_run else report.dropped_partitions:
-        yield _some([partition_text(each) for each in partitions], "partition")
+        yield _some([partition_text(each, plan.null_text) for each in partitions], "partition")
     if plan.snapshot_ids:
         yield f"{count(len(plan.snapshot_ids), 'snapshot')} ({plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]})"
     for what, found in (("changelog", plan.changelog_ids), ("tag", plan.deleted_tags), ("consumer", plan.consumers)):

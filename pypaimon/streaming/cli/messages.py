@@ -32,7 +32,7 @@ _ADVICE = {
     "discard_own_commits": "If that is intended, give --discard-own-commits.",
     "on_new_column": "Add it, or choose --on-new-column add, which adds it, or --on-new-column ignore, which leaves it "
     "out.",
-    "orphan_age": "Give a day or more.",
+    "orphan_age": "Give a day or more. If no writer is running, --young-orphans allows less.",
     "replace": "Give another TARGET, empty this one, or give --replace, so that the state of SOURCE replaces it.",
     "stream_read_builder: view": "For a view of one (audit_log, binlog, ro, row_tracking) add its name to the table's: "
     "'db.table$audit_log'.",

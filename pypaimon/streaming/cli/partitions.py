@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,23 +10,19 @@ from rich.filesize import decimal
 
 from pypaimon.streaming.cli.options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, format_option, print_result, show
-from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, retry_option
+from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.doctor.findings import count
+from pypaimon.streaming.filtering.partition_texts import partition_text, partition_values
 from pypaimon.streaming.maintenance.done_marks import mark_partitions_done
-from pypaimon.streaming.maintenance.partition_files import PartitionFiles, partition_text
+from pypaimon.streaming.maintenance.partition_files import PartitionFiles
 from pypaimon.streaming.maintenance.partitions import drop_partitions, list_partitions
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.paimon.handles import WritableTable
 
-_BETWEEN_PAIRS = re.compile(r"/(?=[^/=]+=)")
 _COLUMNS = ("partition", "files", "size", "records", "last_write")
 
-
-def _partition(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[Mapping[str, str]]:
-    return [pairs(tuple(_BETWEEN_PAIRS.split(text)), "PARTITION") for text in given]
-
-
-_partitions: Callable[[Any], Any] = click.argument(
-    "partitions", metavar="PARTITION...", nargs=-1, required=True, callback=_partition
-)
+_partitions: Callable[[Any], Any] = click.argument("partitions", metavar="PARTITION...", nargs=-1, required=True)
 
 
 @click.group(
@@ -73,23 +68,25 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Delete nothing; print what would be dropped.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @format_option
-def drop(source: TableSource, partitions: list[Mapping[str, str]], dry_run: bool, yes: bool, form: str) -> None:
+def drop(source: TableSource, partitions: tuple[str, ...], dry_run: bool, yes: bool, form: str) -> None:
     """Delete all rows of each PARTITION of TABLE, in one commit.
 
-    A PARTITION is COLUMN=VALUE/COLUMN=VALUE; values of some columns stand for all partitions that have them. The text
-    of the table's option partition.default-name is null.
+    A PARTITION is COLUMN=VALUE/COLUMN=VALUE, as partitions list prints it, or a JSON object, as it is in `values`;
+    values of some columns stand for all partitions that have them. The text of the table's option
+    partition.default-name is null.
     """
     table = source.load()
-    found = drop_partitions(table, partitions, dry_run=True).partitions
+    given, null = _values(table, partitions), option_keys.PARTITION_DEFAULT_NAME.of(PaimonTable(table).options)
+    found = drop_partitions(table, given, dry_run=True).partitions
     if found and not dry_run:
         if not yes:
-            click.confirm(f"Drop {_texts(found)} of {source.name}?", abort=True, err=True)
-        done = drop_partitions(table, partitions)
+            click.confirm(f"Drop {_texts(found, null)} of {source.name}?", abort=True, err=True)
+        done = drop_partitions(table, given)
         found, snapshot = done.partitions, done.snapshot_id
     else:
         snapshot = None
     record: Record = {"partitions": [dict(each) for each in found], "snapshot": snapshot, "dry_run": dry_run}
-    print_result(record, f"{source.name}: {'would drop' if dry_run else 'dropped'} {_texts(found)}", form)
+    print_result(record, f"{source.name}: {'would drop' if dry_run else 'dropped'} {_texts(found, null)}", form)
 
 
 @partitions.command(
@@ -102,17 +99,29 @@ Example:
 @on_table
 @_partitions
 @format_option
-def mark_done(source: TableSource, partitions: list[Mapping[str, str]], form: str) -> None:
+def mark_done(source: TableSource, partitions: tuple[str, ...], form: str) -> None:
     """Mark each PARTITION of TABLE as done: write a file _SUCCESS into its directory, as Java does.
 
     A PARTITION is COLUMN=VALUE/COLUMN=VALUE, with all partition columns.
     """
-    paths = mark_partitions_done(source.load(), partitions)
+    table = source.load()
+    paths = mark_partitions_done(table, _values(table, partitions))
     print_result({"files": list(paths)}, f"{source.name}: marked {count(len(paths), 'partition')} as done", form)
 
 
-def _texts(found: tuple[Mapping[str, str | None], ...]) -> str:
-    names = ", ".join(partition_text(each) for each in found[:5])
+def _values(table: WritableTable, texts: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    return [_named(text, PaimonTable(table).partition_keys) for text in texts]
+
+
+def _named(text: str, columns: Sequence[str]) -> Mapping[str, Any]:
+    try:
+        return partition_values(text, columns)
+    except ValueError as error:
+        raise click.UsageError(f"PARTITION {text!r}: {error}") from error
+
+
+def _texts(found: tuple[Mapping[str, str | None], ...], null: str) -> str:
+    names = ", ".join(partition_text(each, null) for each in found[:5])
     return f"{count(len(found), 'partition')}{f' ({names})' if found else ''}" + (" and more" if len(found) > 5 else "")
 
 

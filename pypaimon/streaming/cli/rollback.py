@@ -31,10 +31,13 @@ class RollbackChoice:
         metavar="TIME",
         help="To the last snapshot until then: a time as 2026-11-21T10:00, or how long ago as 10m.",
     )
+    to_watermark: int | None = option(
+        "--to-watermark", type=int, metavar="MILLIS", help="To the last snapshot with this watermark, or a smaller one."
+    )
 
     def arguments(self, table: ReadableTable) -> dict[str, Any]:
         """The choice as arguments of `rollback`."""
-        found: dict[str, Any] = {"snapshot_id": self.to_snapshot, "tag": self.to_tag}
+        found: dict[str, Any] = {"snapshot_id": self.to_snapshot, "tag": self.to_tag, "watermark": self.to_watermark}
         if self.to_time is not None:
             started = {} if self.to_time.isdecimal() else start_of(self.to_time, zone_of_table(table))
             if "timestamp" not in started:
@@ -67,7 +70,7 @@ def rollback(
     table = source.load()
     arguments = choice.arguments(table)
     if len(arguments) != 1:
-        raise click.UsageError("give one of --to-snapshot, --to-tag and --to-time")
+        raise click.UsageError("give one of --to-snapshot, --to-tag, --to-time and --to-watermark")
     if not (dry_run or yes or as_latest):
         planned = roll_back(table, **arguments, dry_run=True)
         click.echo("\n".join(_lines(source.name, planned)), err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from itertools import groupby
@@ -281,6 +281,7 @@ class ChosenPartitions:
         partition: As `PartitionSpec.of` takes it; None: any.
         where: A condition on partition columns, as `with_filter` takes it; None: any.
         partition_idle_time: Only partitions without a younger file; None: any.
+        without: Serialised rows of partitions that are left out.
 
     Raises:
         StreamConfigError: `partition` or `where` names a column that is not a partition column, a value does not fit
@@ -293,8 +294,10 @@ class ChosenPartitions:
         partition: Mapping[str, Any] | None = None,
         where: str | None = None,
         partition_idle_time: float | timedelta | None = None,
+        without: Collection[bytes] = (),
     ) -> None:
         self._zone = table.zone
+        self._without = pa.array(without, pa.binary())
         self._fields = table.partition_fields
         parts = [] if partition is None else [PartitionSpec.of(table.schema, partition, "partition").predicate]
         if where is not None:
@@ -313,6 +316,8 @@ class ChosenPartitions:
 
     def among(self, rows: pa.Array) -> pa.Array:
         """The partitions (serialised rows) whose values are chosen."""
+        if len(self._without):
+            rows = rows.filter(pc.invert(pc.is_in(rows, value_set=self._without)))
         if self._predicate is None:
             return rows
         return rows.filter(partitions_where(self._predicate, rows, self._fields))

@@ -298,15 +298,16 @@ class ConsumerManager:
         ]
 
     def _all(self, listed: Mapping[str, Any] | None = None) -> dict[ConsumerName, tuple[Consumer, datetime | None]]:
-        """Every file, and when it was written, ordered by name."""
+        """Every file, and when it was written, ordered by name. Raises CorruptTableError if one stays missing."""
         for _ in range(_LISTINGS):
             last_saves, listed = self._last_saves(listed), None
             # A reader writes its first progress file before it deletes its pin, so a slow listing may contain
             # neither. The pin is gone when it is read then, and the files are listed again.
             found = self._read_all(last_saves)
             if len(found) == len(last_saves):
-                break
-        return {name: (consumer, last_saves[name]) for name, consumer in found.items()}
+                return {name: (consumer, last_saves[name]) for name, consumer in found.items()}
+        (missing, *_) = (name for name in last_saves if name not in found)
+        raise CorruptTableError(self.path(missing), "is listed, but cannot be found")
 
     def _read_all(self, names: Iterable[ConsumerName]) -> dict[ConsumerName, Consumer]:
         found = {name: self.read(name) for name in names}

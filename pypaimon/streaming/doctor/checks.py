@@ -13,7 +13,14 @@ from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.doctor.consumer_checks import consumers, expiry
 from pypaimon.streaming.doctor.examination import Examination, examine
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, age, count, names, size
-from pypaimon.streaming.doctor.maintenance_checks import due, earliest_hint, held_back, kept_by_tags, unfinished
+from pypaimon.streaming.doctor.maintenance_checks import (
+    deletable,
+    due,
+    earliest_hint,
+    held_back,
+    kept_by_tags,
+    unfinished,
+)
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.start import Start
@@ -230,6 +237,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "expiry": expiry,
         "consumers": consumers,
         "maintenance": due,
+        "orphans": deletable,
         "held_back": held_back,
         "kept_by_tags": kept_by_tags,
         "unfinished": unfinished,
@@ -240,18 +248,20 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 """All checks by name, in the order of their findings."""
 
 
-def diagnose(table: ReadableTable) -> Diagnosis:
+def diagnose(table: ReadableTable, *, orphans: bool = False) -> Diagnosis:
     """Check what a stream of a table gives, what it costs, and what threatens it. Reads metadata once; writes nothing.
 
     Args:
         table: A table of pypaimon.
+        orphans: Also count the files that `maintain` would delete, with orphans older than a day. Costs what its dry
+            run costs: it reads what keeps files, and lists all directories.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed, for example because it has another format.
         StreamConfigError: An option of the table that decides its kind, or expiry, is invalid.
         StoreError: The store kept failing (retriable).
     """
-    return diagnosis_of(examine(table))
+    return diagnosis_of(examine(table, orphans=orphans))
 
 
 def diagnosis_of(seen: Examination) -> Diagnosis:

@@ -56,7 +56,8 @@ def due_plans(
     def plan(seen: Picture) -> MaintenancePlan:
         found = planned_expiry(plain, seen, now_millis)
         names = tuple(dict.fromkeys(found.tags + outdated))
-        return replace(found, tags=names, created_tags=created, partitions=partitions)
+        null = option_keys.PARTITION_DEFAULT_NAME.of(table.options)
+        return replace(found, tags=names, created_tags=created, partitions=partitions, null_text=null)
 
     return plan(held), plan(picture)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar, cast
 
@@ -15,7 +16,9 @@ from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.doctor.due import due_plans
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
+from pypaimon.streaming.maintenance.maintain import maintain
 from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan
+from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.manifest_tables import FILE_SCHEMA
@@ -151,6 +154,7 @@ class Examination:
         start: Where a stream with these settings would begin; None also for a table without snapshots.
         plan: What a run of maintenance would expire, without its files; None also for a table without snapshots.
         unheld_plan: The same if no consumer kept anything.
+        full_plan: The plan of a run that also deletes orphans older than a day, with all files; None unless asked for.
         unfinished_plans: Names of the plans that runs of maintenance have left.
         earliest_hint: The snapshot that the hint EARLIEST names.
         failures: Errors of what cannot be read or streamed, by name of the part.
@@ -174,6 +178,7 @@ class Examination:
     start: ReadingFull | Following | None = None
     plan: MaintenancePlan | None = None
     unheld_plan: MaintenancePlan | None = None
+    full_plan: MaintenancePlan | None = None
     unfinished_plans: Sequence[str] = ()
     earliest_hint: int | None = None
     failures: Mapping[str, PaimonStreamError] = field(default_factory=dict)
@@ -195,12 +200,13 @@ class Examination:
         return [snapshot for snapshot in found if snapshot is not None]
 
 
-def examine(table: ReadableTable, clock: Clock | None = None) -> Examination:
+def examine(table: ReadableTable, clock: Clock | None = None, *, orphans: bool = False) -> Examination:
     """Read a table's metadata: a few listings, the last snapshots, the consumers, the latest snapshot's manifests.
 
     Args:
         table: pypaimon's table.
         clock: Where the time comes from.
+        orphans: Also plan a run of maintenance with all files: reads what keeps files, and lists all directories.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
@@ -208,7 +214,7 @@ def examine(table: ReadableTable, clock: Clock | None = None) -> Examination:
         StoreError: The store kept failing (retriable).
     """
     refuse_unstreamable(table)
-    return _Examiner(table, clock or Clock()).examination()
+    return _Examiner(table, clock or Clock()).examination(orphans)
 
 
 class _Examiner:
@@ -220,7 +226,7 @@ class _Examiner:
         self._clock = clock
         self._failures: dict[str, PaimonStreamError] = {}
 
-    def examination(self) -> Examination:
+    def examination(self, orphans: bool) -> Examination:
         directory = self._directory
         try:
             schema = directory.reading_schema(directory.latest_schema().id)
@@ -270,11 +276,16 @@ class _Examiner:
             start=start,
             plan=plans and plans[0],
             unheld_plan=plans and plans[1],
+            full_plan=self._tried("orphans", self._full_plan) if orphans else None,
             unfinished_plans=sorted(name for name in listed if name.startswith(PLAN_PREFIX)),
             earliest_hint=directory.snapshots.hinted_earliest_id() if ids else None,
             failures=self._failures,
             requests=self._requests(),
         )
+
+    def _full_plan(self) -> MaintenancePlan:
+        policy = MaintenancePolicy(orphan_age=timedelta(days=1))
+        return maintain(cast(WritableTable, self._followed), policy, dry_run=True).plan
 
     def _tried(self, what: str, call: Callable[[], T]) -> T | None:
         """The result of a call, None after a permanent error, which is recorded as a failure."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pypaimon.streaming.doctor.examination import Examination
-from pypaimon.streaming.doctor.findings import Finding, Level, count, names
-from pypaimon.streaming.maintenance.partition_files import partition_text
+from pypaimon.streaming.doctor.findings import Finding, Level, count, names, size
+from pypaimon.streaming.filtering.partition_texts import partition_text
 
 _MOST_HOLDERS = 5
 
@@ -36,7 +36,8 @@ def due(seen: Examination) -> Iterator[Finding]:
         if found
     ]
     if plan.partitions:
-        parts.append(f"{count(len(plan.partitions), 'partition')} ({names(map(partition_text, plan.partitions))})")
+        texts = names(partition_text(each, plan.null_text) for each in plan.partitions)
+        parts.append(f"{count(len(plan.partitions), 'partition')} ({texts})")
     if plan.created_tags and not parts:
         advice = "Run paimon-stream maintain, or let writers do it: --maintain."
         yield Finding(Level.NOTE, "A run of maintenance would create automatic tags.", advice, facts)
@@ -47,6 +48,22 @@ def due(seen: Examination) -> Iterator[Finding]:
     advice = "Run paimon-stream maintain (--dry-run says what it deletes), or let writers do it: --maintain."
     tags = " and create automatic tags" if plan.created_tags else ""
     yield Finding(Level.NOTE, f"A run of maintenance would expire {', '.join(parts)}{tags}.", advice, facts)
+
+
+def deletable(seen: Examination) -> Iterator[Finding]:
+    """The files that a run of maintenance would delete now, orphans among them."""
+    plan = seen.full_plan
+    if plan is None:
+        return
+    orphans = [each for each in plan.files if each.kind == "orphan"]
+    orphan_bytes = sum(each.bytes or 0 for each in orphans)
+    facts = {"files": len(plan.files), "bytes": plan.bytes, "orphans": len(orphans), "orphan_bytes": orphan_bytes}
+    if not plan.files:
+        yield Finding(Level.OK, "Every file is needed, or younger than a day.", facts=facts)
+        return
+    text = f"A run of maintenance with --orphans 1d would delete {count(len(plan.files), 'file')} ({size(plan.bytes)})"
+    text += f", {len(orphans)} of them orphans ({size(orphan_bytes)})." if orphans else ", without an orphan."
+    yield Finding(Level.NOTE, text, "Run paimon-stream maintain --orphans 1d.", facts)
 
 
 def held_back(seen: Examination) -> Iterator[Finding]:

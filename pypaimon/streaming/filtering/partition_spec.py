@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import conjunction, mask
+from pypaimon.streaming.filtering.partition_texts import partition_values
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.model.data_types import bounded, parameter, root
@@ -320,12 +321,12 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
 
 
 def _one(part: str, value: str, schema: TableSchema) -> Predicate:
-    named = dict.fromkeys(schema.partition_keys, default_partition(schema))
-    for pair in part.split(","):
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise _unreadable(value)
-        named[key.strip()] = text.strip()
+    named: dict[str, Any] = dict.fromkeys(schema.partition_keys, default_partition(schema))
+    try:
+        given = partition_values(part.strip(), schema.partition_keys)
+    except ValueError as error:
+        raise _unreadable(value) from error
+    named |= {key: text.strip() if isinstance(text, str) else text for key, text in given.items()}
     return PartitionSpec.of(schema, named, f"Option '{_OPTION}' = '{value}'").predicate
 
 

@@ -1,11 +1,12 @@
 from pypaimon.streaming.maintenance.branch_fast_forward import FastForwardReport as FastForwardReport
 from pypaimon.streaming.maintenance.branch_fast_forward import fast_forward as fast_forward
+from pypaimon.streaming.maintenance.branch_merge import MergeReport as MergeReport
+from pypaimon.streaming.maintenance.branch_merge import merge_branch as merge_branch
 from pypaimon.streaming.maintenance.branches import create_branch as create_branch
 from pypaimon.streaming.maintenance.branches import delete_branch as delete_branch
 from pypaimon.streaming.maintenance.branches import rename_branch as rename_branch
 from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance as CommitMaintenance
 from pypaimon.streaming.maintenance.done_marks import mark_partitions_done as mark_partitions_done
-from pypaimon.streaming.maintenance.maintainer import Maintainer as Maintainer
 from pypaimon.streaming.maintenance.manifest_rewrite import ManifestReport as ManifestReport
 from pypaimon.streaming.maintenance.manifest_rewrite import rewrite_manifests as rewrite_manifests
 from pypaimon.streaming.maintenance.missing_files import MissingFiles as MissingFiles
@@ -15,6 +16,7 @@ from pypaimon.streaming.maintenance.partition_files import PartitionFiles as Par
 from pypaimon.streaming.maintenance.partitions import PartitionDrop as PartitionDrop
 from pypaimon.streaming.maintenance.partitions import drop_partitions as drop_partitions
 from pypaimon.streaming.maintenance.partitions import list_partitions as list_partitions
+from pypaimon.streaming.maintenance.plan import CompactedFiles as CompactedFiles
 from pypaimon.streaming.maintenance.plan import MaintenancePlan as MaintenancePlan
 from pypaimon.streaming.maintenance.plan import MaintenanceReport as MaintenanceReport
 from pypaimon.streaming.maintenance.table_rollback import RollbackReport as RollbackReport
@@ -25,3 +27,4 @@ from pypaimon.streaming.maintenance.tag_operations import list_tags as list_tags
 from pypaimon.streaming.maintenance.tag_operations import rename_tag as rename_tag
 from pypaimon.streaming.maintenance.tag_operations import replace_tag as replace_tag
 from pypaimon.streaming.maintenance.tags import Tag as Tag
+from pypaimon.streaming.table_maintenance import Maintainer as Maintainer

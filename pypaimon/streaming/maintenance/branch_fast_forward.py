@@ -2,7 +2,8 @@
 
 The order: own commits of main since the fork are deleted, the newest first (`truncation`); then schemas, tags,
 long-lived changelogs and at last the snapshots of the branch are copied, ascending. A process that dies leaves main at
-the fork, at a later one of its own snapshots, or at one of the branch; the same call finishes it.
+the fork, at a later one of its own snapshots, or at one of the branch; the same call finishes it. Without a common
+snapshot the whole history is replaced. That has a pin of its own, by which the next call knows that it has begun.
 """
 
 from __future__ import annotations
@@ -18,22 +19,23 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.branch_files import (
     branch_home,
     existing_branch,
+    is_same_schema,
+    known_snapshots,
     schema_files,
     schema_path,
 )
 from pypaimon.streaming.maintenance.overtaken import Overtaken, overtaken_by
-from pypaimon.streaming.maintenance.retention_pin import pinned
+from pypaimon.streaming.maintenance.retention_pin import pinned, pinned_before
 from pypaimon.streaming.maintenance.roots import of_branch
-from pypaimon.streaming.maintenance.tags import Tag, tags_of
+from pypaimon.streaming.maintenance.tags import tags_of
 from pypaimon.streaming.maintenance.truncation import LaterFiles, later_files, truncate
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _LOG = StreamLog(__name__)
-_PURPOSE = "fast-forward"
+_PURPOSE, _REPLACEMENT = "fast-forward", "replacement"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,7 @@ def fast_forward(
     """Give a table the snapshots, tags and schemas of one of its branches. Blocks. The branch stays.
 
     Snapshots from before the fork stay, as do consumers. Nobody should write into either branch meanwhile. A call
-    that is killed is finished by the same call. Only where no snapshot was common may older snapshots of the branch be
-    missing then; the latest state and all later changes are there.
+    that is killed is finished by the same call.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it, usually on main.
@@ -118,14 +119,20 @@ class _FastForward:
             raise StreamConfigError(f"fast_forward: branch {other.branch!r} has no snapshot.")
         self._tags, self._new_tags = tags_of(own), tags_of(other)
         self._schemas, self._new_schemas = schema_files(own), schema_files(other)
-        ours, theirs = _known(self._snapshots, self._tags), _known(self._new, self._new_tags)
+        ours, theirs = (
+            known_snapshots(self._snapshots.values(), self._tags),
+            known_snapshots(self._new.values(), self._new_tags),
+        )
         self._fork = max((number for number, _ in ours & theirs), default=None)
+        # Whether an earlier call, which was killed, has replaced a part of a history of which nothing stays.
+        self._is_begun = self._fork is not None and pinned_before(other, _REPLACEMENT) is not None
         # What stays: the snapshots up to the fork
         fork = 0 if self._fork is None else self._fork
-        self._kept = [number for number in self._snapshots if number <= fork]
+        self._kept = [number for number in self._snapshots if number <= fork and not self._is_left_over(number)]
         self._last_kept = max(self._kept, default=0)
         # Without a common snapshot, tags and changelogs from before the branch stay, as in Java.
-        self._others_after = min(self._new) - 1 if self._fork is None else self._fork
+        nothing_common = self._fork is None or self._is_begun
+        self._others_after = min(self._new) - 1 if nothing_common else fork
 
     # ---- What it does
 
@@ -155,9 +162,18 @@ class _FastForward:
             )
         return report
 
+    def _is_left_over(self, number: int) -> bool:
+        """Whether a snapshot should have been replaced by an earlier call, which was killed."""
+        return self._is_begun and self._snapshots[number].fingerprint != self._fingerprint(number)
+
+    def _fingerprint(self, number: int) -> str | None:
+        return self._new[number].fingerprint if number in self._new else None
+
     @property
     def _copied(self) -> list[int]:
-        return [number for number in self._new if number > self._last_kept]
+        return [
+            number for number in self._new if number > self._last_kept or (self._is_begun and number not in self._kept)
+        ]
 
     def _lost(self, names: Iterable[str]) -> list[str]:
         """The tags that the branch does not have in the same way."""
@@ -176,7 +192,7 @@ class _FastForward:
         return [
             number
             for number, data in self._schemas.items()
-            if number > greatest or not _same(self._new_schemas.get(number, data), data)
+            if number > greatest or not is_same_schema(self._new_schemas.get(number, data), data)
         ]
 
     def _check_schemas(self) -> None:
@@ -195,10 +211,13 @@ class _FastForward:
     def execute(self) -> None:
         """Do it."""
         first = min(self._copied, default=max(self._new))
-        with pinned(self._other, first, _PURPOSE):
-            if self._kept:
-                with pinned(self._own, self._last_kept, _PURPOSE):
-                    self._execute_after_kept()
+        if self._kept and not self._is_begun:
+            with pinned(self._other, first, _PURPOSE), pinned(self._own, self._last_kept, _PURPOSE):
+                self._execute_after_kept()
+            return
+        with pinned(self._other, first, _REPLACEMENT):
+            if self._is_begun:
+                self._finish_replacement()
             else:
                 self._replace_all()
 
@@ -227,9 +246,22 @@ class _FastForward:
             pivot = rest[-1] if rest[-1] != old + 1 else rest[0]
             self._publish(publisher, pivot)
             self._own.store.delete(self._own.snapshots.get_snapshot_path(old))
-        for number in (number for number in reversed(rest) if number < pivot):
+        self._copy_around(publisher, pivot)
+
+    def _finish_replacement(self) -> None:
+        """Continue what `_replace_all` has begun: one of the new snapshots is there."""
+        if later_files(self._own, self._last_kept, self._others_after) != LaterFiles():
+            truncate(self._own, self._last_kept, self._others_after)
+        for number in filter(self._is_left_over, self._snapshots):
+            self._own.store.delete(self._own.snapshots.get_snapshot_path(number))
+        self._copy_others()
+        self._copy_around(self._publisher(), min(self._kept))
+
+    def _copy_around(self, publisher: Publisher, pivot: int) -> None:
+        """Copy the snapshots before one that is there, the newest first, and those after it."""
+        for number in (number for number in sorted(self._new, reverse=True) if number < pivot):
             self._publish(publisher, number)
-        self._copy([number for number in rest if number > pivot])
+        self._copy([number for number in sorted(self._new) if number > pivot and number not in self._kept])
 
     def _copy_others(self) -> None:
         """Copy what is not a snapshot, and delete the schemas that the branch does not have."""
@@ -304,21 +336,14 @@ class _FastForward:
         return self._own.store.read(self._other.snapshots.get_snapshot_path(number))
 
 
-def _known(snapshots: dict[int, Snapshot], tags: Iterable[Tag]) -> set[tuple[int, str]]:
-    """Ids and fingerprints of the snapshots that a branch has or had."""
-    return {(each.id, each.fingerprint) for each in (*snapshots.values(), *(tag.snapshot for tag in tags))}
-
-
-def _same(first: bytes, second: bytes) -> bool:
-    return first == second or json.loads(first) == json.loads(second)
-
-
 def _described(report: FastForwardReport) -> str:
     """What would be lost, in words; empty if nothing would be."""
     found = (
-        ("snapshots", report.lost_snapshots),
-        ("changelogs", report.lost_changelogs),
-        ("tags", report.lost_tags),
-        ("schemas", report.lost_schemas),
+        ("snapshot", report.lost_snapshots),
+        ("changelog", report.lost_changelogs),
+        ("tag", report.lost_tags),
+        ("schema", report.lost_schemas),
     )
-    return ", ".join(f"{what} {', '.join(map(str, names))}" for what, names in found if names)
+    return ", ".join(
+        f"{what}{'' if len(names) == 1 else 's'} {', '.join(map(str, names))}" for what, names in found if names
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 
 from pyarrow.fs import FileType
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata.snapshots import branch_directory, inside
+from pypaimon.streaming.maintenance.tags import Tag
+from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory, inside
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_name
@@ -83,6 +85,16 @@ def schema_files(directory: TableDirectory) -> dict[int, bytes]:
     ids = sorted(int(each) for each in names if each.isdecimal())
     found = directory.store.read_many([f"{home}/{_SCHEMA}{each}" for each in ids])
     return {number: data for number, data in zip(ids, found, strict=True) if data is not None}
+
+
+def is_same_schema(first: bytes, second: bytes) -> bool:
+    """Whether the files of two schemas say the same."""
+    return first == second or bool(json.loads(first) == json.loads(second))
+
+
+def known_snapshots(snapshots: Iterable[Snapshot], tags: Iterable[Tag]) -> set[tuple[int, str]]:
+    """Ids and fingerprints of the snapshots that a branch has, or had and tags keep."""
+    return {(each.id, each.fingerprint) for each in (*snapshots, *(tag.snapshot for tag in tags))}
 
 
 def schema_path(directory: TableDirectory, number: int) -> str:

@@ -6,6 +6,7 @@ out whether that many can expire takes a listing and the time of one snapshot. U
 enough commits have followed it, nothing is requested.
 
 Automatic tags that are due are created meanwhile: the first commit looks for them, and then one after each period.
+Partitions, consumers and the like, which are due as time passes, get a run each hour (`hourly_turn`).
 
 Several writers need not agree which one of them maintains the table: each looks again before it runs, and finds that
 another one has just done it. If two run at the same moment, that is safe.
@@ -14,7 +15,6 @@ another one has just done it. If two run at the same moment, that is safe.
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
@@ -30,6 +30,7 @@ from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.automatic_tags import PeriodTags, automatic_tags
+from pypaimon.streaming.maintenance.hourly_turn import HourlyTurn
 from pypaimon.streaming.maintenance.maintain import maintain
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
@@ -97,15 +98,13 @@ class CommitMaintenance:
         table: PaimonTable,
         *,
         clock: Callable[[], float] = time.time,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self._table = table
         self._rules = KeepRules.of(MaintenancePolicy(), table.options)
         self._clock = clock
         self._expires = option_keys.SNAPSHOT_EXPIRE_LIMIT.of(table.options) > 0
         self._is_by_time = any(key.text(table.options) not in (None, "none") for key in _BY_TIME)
-        # As if the last run had been some time ago, so that writers that start together do not all run together.
-        self._timed_run = clock() + _HOUR * (1 - chance())
+        self._turn, self._timed_run = HourlyTurn(), 0.0
         self._tags = automatic_tags(table)
         self._tag_look = math.inf if self._tags is None else 0.0
         self._bound: _Bound | None = None
@@ -167,6 +166,14 @@ class CommitMaintenance:
     def _is_timed_run_due(self) -> bool:
         return self._is_by_time and self._clock() >= self._timed_run
 
+    def _takes_timed_run(self) -> bool:
+        """Whether a run by time is due, and no other process has made it."""
+        if not self._is_timed_run_due():
+            return False
+        later = self._turn.take(self._table.new_directory(), self._clock())
+        self._timed_run = self._timed_run if later is None else later
+        return later is None
+
     def _are_tags_due(self) -> bool:
         return self._clock() >= self._tag_look
 
@@ -212,10 +219,10 @@ class CommitMaintenance:
     def _run(self, snapshot_id: int, ended: Future[None]) -> None:
         try:
             with self._scope.entered():
-                if self._is_timed_run_due() or (self._may_expire(snapshot_id, None) and self._look(snapshot_id)):
+                if self._takes_timed_run() or (self._may_expire(snapshot_id, None) and self._look(snapshot_id)):
                     self._maintain(snapshot_id)
                 elif self._are_tags_due():
-                    create_due_tags(self._table)
+                    self.last_report = create_due_tags(self._table) or self.last_report
                 self._plan_tag_look()
             self._failures, self.last_error = 0, None
         except CancelledError:

@@ -13,6 +13,9 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
+_LOOKS = 2
+"""Listings that must not show a file that counts as gone."""
+
 
 def check_complete(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> None:
     """Check that all files of a snapshot exist, its changelog among them. Costs its manifests and some listings.
@@ -63,12 +66,15 @@ def missing_file(table: PaimonTable, directory: TableDirectory, roots: Roots, na
         return str(error.filename or error)
     # A partition may have two spellings, so a file counts wherever it is.
     paths = {name: each.path for each in named if (name := _name(each)) in references.names}
-    homes = dict.fromkeys(path.rpartition("/")[0] for path in paths.values())
     plans = unfinished_plans(directory.store, consumers_of(directory).directory, table.path).values()
     going = {_name(each) for files in plans for each in files}
     # Listed after the plans: a plan is there until its files are gone. Manifests may be cached, so the store is asked.
-    there = {name for home in homes for name in directory.store.list_names(home)} - going
-    return next((path for name, path in paths.items() if name not in there), None)
+    missing = paths
+    for _ in range(_LOOKS):
+        homes = dict.fromkeys(path.rpartition("/")[0] for path in missing.values())
+        there = {name for home in homes for name in directory.store.list_names(home)} - going
+        missing = {name: path for name, path in missing.items() if name not in there}
+    return next(iter(missing.values()), None)
 
 
 def _name(file: TableFile) -> str:

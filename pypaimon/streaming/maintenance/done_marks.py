@@ -20,6 +20,7 @@ from pypaimon.streaming.maintenance.partition_files import PartitionFiles
 from pypaimon.streaming.maintenance.partitions import GivenPartition
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.partition_times import PartitionTimes
+from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_table
@@ -92,7 +93,8 @@ class DoneMarks:
         """The partitions that are idle and not marked since their last write.
 
         A partition is idle if `partition.idle-time-to-done` has passed since its last write, and since it ended, that
-        is `partition.time-interval` after it began.
+        is `partition.time-interval` after it began. By watermark, that counts up to the watermark of the latest
+        snapshot, with the begin in UTC and the watermark of the commit in place of the time of the last write.
 
         Raises:
             StreamConfigError: An option cannot be parsed.
@@ -103,26 +105,50 @@ class DoneMarks:
         if idle is None or interval is None or not self._table.partition_keys or self._is_left_out():
             return []
         times = PartitionTimes(self._table)
-        latest, found = (now - _EPOCH) // timedelta(milliseconds=1) - idle, []
+        by_watermark = option_keys.PARTITION_MARK_DONE_ACTION_MODE.of(options) == "watermark"
+        watermarks = _Watermarks(self._table.new_directory().snapshots) if by_watermark else None
+        clock = (now - _EPOCH) // timedelta(milliseconds=1) if watermarks is None else watermarks.latest
+        if clock is None:
+            return []
+        latest, found = clock - idle, []
         for each in partitions:
             begin = times.nanos(each.stored[0])
             last = each.last_write_millis
             if begin is None or last is None:
                 continue
-            end = self._table.zone.millis(begin // 1_000_000 + interval)
-            if max(end, last) < latest:
+            local = begin // 1_000_000 + interval
+            end = self._table.zone.millis(local) if watermarks is None else local
+            if end < latest and (watermarks is not None or last < latest):
                 found.append((each, last))
         marks = self._store.read_many(self.paths([each.stored[0] for each, _ in found]))
         modified = [_times(data)[1] for data in marks]
-        return [each for (each, last), at in zip(found, modified, strict=True) if at is None or at < last]
+        unmarked = [(each, last) for (each, last), at in zip(found, modified, strict=True) if at is None or at < last]
+        return [each for each, last in unmarked if watermarks is None or watermarks.at(last) < latest]
 
     def _is_left_out(self) -> bool:
-        mode = option_keys.PARTITION_MARK_DONE_ACTION_MODE
-        if mode.of(self._table.options) == "watermark":
-            text = "partitions are not marked as done, because '%(option)s' is 'watermark'; have Java mark them"
-            _LOG.warning("done_marks_left_out", text, table=self._table.name, option=str(mode))
-            return True
         return _ACTION not in _warn_of_other_actions(self._table)
+
+
+class _Watermarks:
+    """The watermarks of a table's snapshots."""
+
+    def __init__(self, snapshots: SnapshotManager) -> None:
+        self._snapshots = snapshots
+        latest = snapshots.get_latest_snapshot()
+        self.latest: int | None = None if latest is None else latest.watermark
+
+    def at(self, millis: int) -> int:
+        """The watermark of the commit of a file that was written at a time.
+
+        If its snapshot has expired, that of a later one, so that a partition is rather marked too late.
+        """
+        before = self._snapshots.earlier_than_time_millis(millis)
+        later = (each for each in self._snapshots.list_ids() if before is None or each > before.id)
+        snapshot = next((each for each in map(self._snapshots.try_get, later) if each is not None), None)
+        if snapshot is None:
+            return self.latest or 0
+        # Before the first watermark nothing is late.
+        return -(2**63) if snapshot.watermark is None else snapshot.watermark
 
 
 def _warn_of_other_actions(table: PaimonTable) -> list[str]:

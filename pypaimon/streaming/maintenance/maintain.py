@@ -4,8 +4,8 @@ Automatic tags that are due are created first. `TableRun` also deletes and repla
 
 The order makes every step repeatable, and lets no reader find a snapshot whose files are gone:
 
-1. Everything is planned. What cannot be read stops the run before anything is deleted. Then partitions expire, which
-   is a commit like others, and what else `preparation` holds.
+1. If the policy asks for that, the table is compacted. Then everything is planned. What cannot be read stops the run
+   before anything is deleted. Then partitions expire, which is a commit like others, and what else `preparation` holds.
 2. The plan is written to a file, so that a later run can finish it.
 3. The hint to the earliest snapshot is moved, so that nobody begins below it.
 4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run starts over.
@@ -28,17 +28,17 @@ from datetime import datetime, timezone
 from itertools import chain
 
 from pypaimon.streaming.consumers.consumer_manager import consumers_of, last_write
-from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
 from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
 from pypaimon.streaming.maintenance.needed_files import NeededFiles, candidates_of, kept_roots
 from pypaimon.streaming.maintenance.orphans import OldFiles
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, unfinished_plans
 from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
-from pypaimon.streaming.maintenance.preparation import Preparation
+from pypaimon.streaming.maintenance.preparation import Compact, Preparation
 from pypaimon.streaming.maintenance.protected_positions import check_protected
 from pypaimon.streaming.maintenance.references import PackedFiles, TableFile, unreferenced
-from pypaimon.streaming.maintenance.roots import Picture, SeenSnapshots, picture_of
+from pypaimon.streaming.maintenance.roots import Picture, SeenSnapshots, of_branch, picture_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -51,39 +51,36 @@ _LONGEST_SECONDS = 900
 
 
 def maintain(
-    table: WritableTable, policy: MaintenancePolicy | None = None, *, dry_run: bool = False
+    table: WritableTable,
+    policy: MaintenancePolicy | None = None,
+    *,
+    dry_run: bool = False,
+    compact: Compact | None = None,
 ) -> MaintenanceReport:
-    """Expire partitions, snapshots, long-lived changelogs and consumers, and delete files that nothing needs. Blocks.
-
-    Rows of streams that are still protected, of tags and of branches do not change. May run at any time, next to
-    writers, compactors, readers, Java's own expiry, and itself; a run that is killed is finished by the next one.
+    """`maintain` of `table_maintenance`, to which compaction is a parameter.
 
     Args:
-        table: pypaimon's table, as `catalog.get_table(...)` gives it.
-        policy: What to keep; None: what the table's options say.
-        dry_run: Delete nothing. The report says what would be deleted.
-
-    Raises:
-        StreamConfigError: An option or an argument cannot be read; nothing was deleted.
-        TableChangedError: A protected position belongs to another table, or the table was rolled back since.
-        CorruptTableError: A file that decides what is needed is damaged or missing; nothing was deleted.
-        UnsupportedTableError: The partitions of such a table cannot expire; nothing was deleted.
-        CommitFailedError: Partitions could not be dropped, or manifests not be rewritten (retriable).
-        MaintenanceConflictError: Others kept changing what is protected meanwhile (retriable).
-        StoreError: The store failed (retriable).
+        table: As there.
+        policy: As there, without `compact`.
+        dry_run: As there.
+        compact: Compacts the table, unless this is a dry run; None: it is not compacted.
     """
     given = PaimonTable(a_table("maintain: table", table))
     rules = KeepRules.of(policy or MaintenancePolicy(), given.options)
     check_protected(given.new_directory(), (policy or MaintenancePolicy()).protect)
     protected = (policy or MaintenancePolicy()).protected_ids
     preparation = Preparation(given, policy or MaintenancePolicy())
+    if compact is not None:
+        preparation.compact(compact)
 
     def report() -> MaintenanceReport:
         directory, now = given.new_directory(), time.time()
         planner = ExpiryPlanner(given, directory, rules, protected, now)
         return TableRun(given, directory, planner.plan, rules.orphans_before(now)).report(dry_run, preparation.run)
 
-    return preparation.noted(repeated(report))
+    done = preparation.noted(repeated(report))
+    done.log()
+    return done
 
 
 def planned_expiry(table: PaimonTable, picture: Picture, now_millis: int) -> MaintenancePlan:
@@ -174,7 +171,13 @@ class TableRun:
     def _old_files(self) -> PackedFiles:
         if self._orphans_before is None:
             return PackedFiles(())
-        homes = [branch_directory(self._table.path, name) for name in ("main", *self._directory.branch_names())]
+        names = ("main", *self._directory.branch_names())
+        for name in names:
+            if not of_branch(self._directory, name).exists():
+                where = f"{branch_directory(self._table.path, name)}/schema"
+                detail = "holds no schema, so that it is not known what the branch needs, and no orphan is deleted"
+                raise CorruptTableError(where, detail)
+        homes = [branch_directory(self._table.path, name) for name in names]
         return PackedFiles(OldFiles(self._directory.store, self._table.paths, self._orphans_before).of_table(homes))
 
     def _running(self, plans: Sequence[str]) -> set[str]:

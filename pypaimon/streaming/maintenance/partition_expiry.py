@@ -9,7 +9,7 @@ from datetime import datetime
 from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.maintenance.partition_files import PartitionFiles, PartitionValues, partition_text
+from pypaimon.streaming.maintenance.partition_files import PartitionFiles, PartitionValues
 from pypaimon.streaming.maintenance.partitions import check_no_chain, dropped
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.partition_times import PartitionTimes
@@ -93,7 +93,7 @@ class PartitionExpiry:
         """
         gone: list[PartitionValues] = []
         for start in range(0, len(planned), self.batch):
-            portion = {partition_text(each.values) for each in planned[start : start + self.batch]}
+            portion = {each.text for each in planned[start : start + self.batch]}
 
             def chosen(
                 found: Sequence[PartitionFiles], _: TableState, portion: set[str] = portion

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.filtering.partition_texts import partition_text
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import plain_row
 from pypaimon.streaming.maintenance.references import required
@@ -19,6 +20,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.options import option_keys
 
 _COLUMNS = ("kind", "partition", "file_size", "row_count", "creation_time")
 _SCHEMA = pa.schema([ENTRY_SCHEMA.field(name) for name in _COLUMNS])
@@ -40,6 +42,7 @@ class PartitionFiles:
         size: Their bytes.
         last_write: When the newest of them was written, compactions included; None: its manifests do not say it.
         stored: Its serialised rows: one, or two if Java and pypaimon, which differ in some types, have both written it.
+        null_text: The text of null (`partition.default-name`).
     """
 
     values: PartitionValues
@@ -48,6 +51,7 @@ class PartitionFiles:
     size: int
     last_write: datetime | None
     stored: tuple[bytes, ...] = field(repr=False)
+    null_text: str = field(default=option_keys.PARTITION_DEFAULT_NAME.default, repr=False)
 
     @property
     def last_write_millis(self) -> int | None:
@@ -57,12 +61,7 @@ class PartitionFiles:
     @property
     def text(self) -> str:
         """Its values as `day=2026-11-21/hour=8`."""
-        return partition_text(self.values)
-
-
-def partition_text(values: PartitionValues) -> str:
-    """The values of a partition as `day=2026-11-21/hour=8`, with `null` for null."""
-    return "/".join(f"{name}={'null' if value is None else value}" for name, value in values.items())
+        return partition_text(self.values, self.null_text)
 
 
 def partitions_at(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> list[PartitionFiles]:
@@ -119,7 +118,8 @@ def _made(table: PaimonTable, sums: Sequence[Mapping[str, int | None]], rows: Se
     known = [each for each in times if each is not None]
     last_write = written_at(max(known), table.zone) if known else None
     files, records, size = (sum(each[f"{name}_sum"] or 0 for each in sums) for name in ("files", "rows", "size"))
-    return PartitionFiles(values_of(table, rows[0]), files, records, size, last_write, tuple(rows))
+    null = option_keys.PARTITION_DEFAULT_NAME.of(table.options)
+    return PartitionFiles(values_of(table, rows[0]), files, records, size, last_write, tuple(rows), null)
 
 
 def _order(texts: FilePaths, row: bytes) -> bytes:

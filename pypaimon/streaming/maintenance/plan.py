@@ -11,16 +11,35 @@ from functools import partial
 from typing import Any
 
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.partition_files import PartitionValues
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.model.json_fields import parse_fields
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import local_path
+
+_LOG = StreamLog(__name__)
 
 PLAN_PREFIX = "maintenance-"
 """Files of this prefix in the directory of the consumers hold plans until all of their files are deleted."""
 _PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedFiles:
+    """What the compaction of a run replaces.
+
+    Attributes:
+        files: Number of data files that are compacted.
+        bytes: Their bytes.
+        snapshot_ids: Ids of the snapshots that the compaction made; none for a dry run.
+    """
+
+    files: int
+    bytes: int
+    snapshot_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,8 @@ class MaintenancePlan:
         partitions: The partitions that expire, as texts of their values by column; None for null.
         done_partitions: Those that are marked as done.
         rewritten_manifests: How many manifests are merged into others.
+        null_text: What a null among the values of partitions is in texts (`partition.default-name`).
+        compaction: What is compacted before; None if the policy does not ask for that.
     """
 
     table: str
@@ -58,12 +79,15 @@ class MaintenancePlan:
     partitions: tuple[PartitionValues, ...] = ()
     done_partitions: tuple[PartitionValues, ...] = ()
     rewritten_manifests: int = 0
+    compaction: CompactedFiles | None = None
+    null_text: str = option_keys.PARTITION_DEFAULT_NAME.default
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         going = self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files
         due = self.created_tags or self.partitions or self.done_partitions or self.rewritten_manifests
+        due = due or (self.compaction is not None and self.compaction.files)
         return not (going or due)
 
     @property
@@ -100,6 +124,7 @@ class MaintenancePlan:
             "partitions": [dict(each) for each in self.partitions],
             "done_partitions": [dict(each) for each in self.done_partitions],
             "rewritten_manifests": self.rewritten_manifests,
+            "compaction": None if self.compaction is None else _compaction_value(self.compaction),
             "protected_by": [
                 {"kind": each.kind, "name": each.name, "next_snapshot": each.next_snapshot} for each in self.protections
             ],
@@ -131,6 +156,33 @@ class MaintenanceReport:
     dry_run: bool = False
     resumed: int = 0
     dropped_partitions: tuple[PartitionValues, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was done, or would be."""
+        return self.plan.is_empty and not self.resumed
+
+    def log(self) -> None:
+        """Log what was done, if anything was."""
+        if self.dry_run or self.is_empty:
+            return
+        plan = self.plan
+        _LOG.info(
+            "maintained",
+            "%(table)s: compacted %(compacted)d files, expired %(snapshots)d snapshots, created %(created_tags)d tags "
+            "and deleted %(tags)d, dropped %(partitions)d partitions, and deleted %(files)d files",
+            table=plan.table,
+            compacted=0 if plan.compaction is None else plan.compaction.files,
+            snapshots=len(plan.snapshot_ids),
+            created_tags=len(plan.created_tags),
+            tags=len(plan.deleted_tags),
+            partitions=len(self.dropped_partitions),
+            files=len(plan.files) + self.resumed,
+        )
+
+
+def _compaction_value(compaction: CompactedFiles) -> dict[str, Any]:
+    return {"files": compaction.files, "bytes": compaction.bytes, "snapshots": list(compaction.snapshot_ids)}
 
 
 def plan_text(files: Sequence[TableFile], root: str) -> bytes:

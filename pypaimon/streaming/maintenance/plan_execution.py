@@ -13,7 +13,6 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError, Seen
-from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry_planner import EXPIRED
 from pypaimon.streaming.maintenance.kept_changelogs import keep_changelogs
@@ -21,13 +20,11 @@ from pypaimon.streaming.maintenance.needed_files import NeededFiles, kept_roots
 from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, plan_text
 from pypaimon.streaming.maintenance.references import TableFile, unreferenced
 from pypaimon.streaming.maintenance.roots import Picture, of_branch
-from pypaimon.streaming.maintenance.tag_writer import TagWriter
+from pypaimon.streaming.maintenance.tag_writer import TagWriter, warn_of_callbacks
 from pypaimon.streaming.maintenance.tags import Tag, success_path, tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-
-_LOG = StreamLog(__name__)
 
 
 class PlanExecution:
@@ -69,6 +66,8 @@ class PlanExecution:
             StoreError: The store failed (retriable).
         """
         picture, plan = self._picture, self._plan
+        if plan.tags or plan.created_tags:
+            warn_of_callbacks(self._table)
         path = f"{self._consumers.directory}/{PLAN_PREFIX}{uuid4()}"
         hint = EarliestHint(self._directory, f"{self._home}/snapshot/EARLIEST")
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
@@ -103,13 +102,6 @@ class PlanExecution:
         self._store.delete_all([each.path for each in files])
         self._delete_revived_changelogs(now)
         self._store.delete(path)
-        _LOG.info(
-            "maintained",
-            "%(table)s: expired %(snapshots)d snapshots and deleted %(files)d files",
-            table=plan.table,
-            snapshots=len(plan.snapshot_ids),
-            files=len(files),
-        )
 
     def _expire_visible(self, hint: EarliestHint, paths: Sequence[str]) -> None:
         """Delete snapshots, the newest one first.

@@ -37,6 +37,7 @@ class MaintenancePolicy:
         partition_age: Age at which they do, after their begin or their last write (`partition.expiration-time`,
             never).
         rewrite_manifests: Merge all manifests that are small or hold deletes.
+        compact: Compact what is due before anything expires, as `compact` does. Partitions that expire are left out.
         orphan_age: Files that nothing names go if they are this old; None: they stay. At least a day, unless
             `young_orphans`: a commit that is still to come may name a younger file.
         young_orphans: Allow an `orphan_age` below a day, because no writer is running.
@@ -55,6 +56,7 @@ class MaintenancePolicy:
     expire_partitions: bool = True
     partition_age: float | timedelta | None = None
     rewrite_manifests: bool = False
+    compact: bool = False
     orphan_age: float | timedelta | None = None
     young_orphans: bool = False
     protect: tuple[Position | int, ...] = ()

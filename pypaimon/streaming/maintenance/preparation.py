@@ -2,11 +2,13 @@
 
 Partitions expire, others are marked as done, and manifests are merged. All of it is planned before the first change,
 so that a dry run plans what a run does. A run that is killed is not finished but planned again: each part finds what is
-done already.
+done already. If the table is compacted too, that is done before the rest is planned, so that the snapshots with the
+small files can expire in the same run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,10 +16,13 @@ from pypaimon.streaming.maintenance.done_marks import DoneMarks
 from pypaimon.streaming.maintenance.manifest_rewrite import due_manifests, rewritten
 from pypaimon.streaming.maintenance.partition_expiry import PartitionExpiry
 from pypaimon.streaming.maintenance.partition_files import PartitionFiles, PartitionValues, all_rows, partitions_at
-from pypaimon.streaming.maintenance.plan import MaintenanceReport
+from pypaimon.streaming.maintenance.plan import CompactedFiles, MaintenanceReport
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
+
+Compact = Callable[[PaimonTable, Collection[bytes]], CompactedFiles]
+"""Compacts a table but for some partitions, given as serialised rows; in a dry run only says what it would compact."""
 
 
 class Preparation:
@@ -43,7 +48,12 @@ class Preparation:
         kept = [each for each in partitions if each.stored[0] not in expired]
         self._done = self._marks.due(kept, self._now)
         self._manifests = due_manifests(table) if policy.rewrite_manifests else 0
+        self._compaction: CompactedFiles | None = None
         self._dropped: tuple[PartitionValues, ...] | None = None
+
+    def compact(self, compact: Compact) -> None:
+        """Compact the partitions that do not expire. A compaction counts as a write, which would make others stay."""
+        self._compaction = compact(self._table, all_rows(self._expired))
 
     def run(self) -> None:
         """Make the changes, once.
@@ -66,6 +76,8 @@ class Preparation:
             partitions=tuple(each.values for each in self._expired),
             done_partitions=tuple(each.values for each in self._done),
             rewritten_manifests=self._manifests,
+            compaction=self._compaction,
+            null_text=option_keys.PARTITION_DEFAULT_NAME.of(self._table.options),
         )
         return replace(report, plan=plan, dropped_partitions=self._dropped or ())
 

@@ -7,8 +7,10 @@ here. Java's expiry has no plan: it keeps the snapshot if it starts later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from uuid import uuid4
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
@@ -26,19 +28,36 @@ def is_own_pin(name: ConsumerName) -> bool:
     return name.consumer_id.startswith(_PREFIX)
 
 
+def pinned_before(directory: TableDirectory, purpose: str) -> int | None:
+    """The earliest snapshot that calls for a purpose keep which have not ended; None if there are none."""
+    consumers = consumers_of(directory)
+    found = (consumers.read(name) for name in _pins(consumers.names(), purpose))
+    return min((each.next_snapshot for each in found if each is not None), default=None)
+
+
 @contextmanager
-def pinned(directory: TableDirectory, snapshot_id: int, purpose: str) -> Iterator[None]:
+def pinned(directory: TableDirectory, snapshot_id: int, purpose: str) -> Iterator[Callable[[], None]]:
     """A context in which a snapshot, and later ones, do not expire.
 
-    A process that dies in it leaves the pin. The next one for the same purpose takes it over.
+    A process that dies in it leaves the pin. The next one for the same purpose that succeeds deletes it too.
+
+    Yields:
+        A check of the pin, which raises MaintenanceConflictError if a later call for the same purpose has succeeded
+        and deleted it.
 
     Raises:
         MaintenanceConflictError: A run of maintenance is under way, or was killed.
     """
-    # A pin, because consumers of another kind may keep changelogs only.
-    name = ConsumerName(f"{_PREFIX}{purpose}", is_pin=True)
+    # A pin, because consumers of another kind may keep changelogs only. One for each call, because the first of two
+    # that ends would delete that of the other.
+    name = ConsumerName(f"{_PREFIX}{purpose}-{uuid4().hex[:8]}", is_pin=True)
     consumers = consumers_of(directory)
     consumers.write(name, Consumer(snapshot_id))
+
+    def check() -> None:
+        if consumers.read(name) is None:
+            raise MaintenanceConflictError(directory.table.table_path, "another call has done the same meanwhile")
+
     try:
         names = directory.store.list_names(consumers.directory)
         plans = [each for each in names if each.startswith(PLAN_PREFIX) and not each.startswith(LEFTOVER_PREFIX)]
@@ -48,6 +67,15 @@ def pinned(directory: TableDirectory, snapshot_id: int, purpose: str) -> Iterato
                 f"consumer/{plans[0]} is the plan of a maintenance run that has not ended; if it was killed, the next "
                 "maintain ends it",
             )
-        yield
-    finally:
+        yield check
+    except BaseException:
         consumers.delete(name)
+        raise
+    found = (ConsumerName.parse(each.removeprefix("consumer-")) for each in names)
+    for each in {name, *_pins(found, purpose)}:
+        consumers.delete(each)
+
+
+def _pins(names: Iterable[ConsumerName], purpose: str) -> list[ConsumerName]:
+    pattern = re.compile(rf"{re.escape(_PREFIX + purpose)}-[0-9a-f]{{8}}")
+    return [each for each in names if each.is_pin and pattern.fullmatch(each.consumer_id)]

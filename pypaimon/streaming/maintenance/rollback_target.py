@@ -1,4 +1,4 @@
-"""`RollbackTarget`: the snapshot that a table is rolled back to, named by its id, by a tag or by a time."""
+"""`RollbackTarget`: the snapshot that a table is rolled back to, named by its id, a tag, a time or a watermark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pypaimon.streaming.maintenance.tags import tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.arguments import a_name, at_least, millis
+from pypaimon.streaming.options.arguments import a_name, at_least, millis, typed
 
 _OF_TAGS = ("tagCreateTime", "tagTimeRetained")
 _OF_CHANGELOGS = ("changelogManifestList", "changelogManifestListSize", "changelogRecordCount")
@@ -50,20 +50,26 @@ class RollbackTarget:
 
 
 def rollback_target(
-    directory: TableDirectory, snapshot_id: int | None, tag: str | None, timestamp: datetime | str | int | None
+    directory: TableDirectory,
+    snapshot_id: int | None,
+    tag: str | None,
+    timestamp: datetime | str | int | None,
+    watermark: int | None = None,
 ) -> RollbackTarget:
     """Find the snapshot. Exactly one argument is given.
 
     Raises:
         StreamConfigError: There is no such snapshot, or not exactly one argument is given.
     """
-    given = [each for each in (snapshot_id, tag, timestamp) if each is not None]
+    given = [each for each in (snapshot_id, tag, timestamp, watermark) if each is not None]
     if len(given) != 1:
-        raise StreamConfigError("rollback: give one of snapshot_id, tag and timestamp.")
+        raise StreamConfigError("rollback: give one of snapshot_id, tag, timestamp and watermark.")
     if tag is not None:
         return _of_tag(directory, a_name("rollback: tag", tag))
     if snapshot_id is not None:
         return _of_id(directory, at_least(1, "rollback: snapshot_id", snapshot_id))
+    if watermark is not None:
+        return _of_watermark(directory, typed(int, "rollback: watermark", watermark))
     moment = millis("rollback: timestamp", timestamp)
     found = directory.snapshots.earlier_or_equal_time_mills(moment)
     if found is None:
@@ -107,6 +113,19 @@ def _of_id(directory: TableDirectory, number: int) -> RollbackTarget:
         if each.snapshot.id == number:
             return RollbackTarget(each.snapshot, each.name, False)
     raise StreamConfigError(f"rollback: there is no snapshot {number}. {_choices(directory)}")
+
+
+def _of_watermark(directory: TableDirectory, watermark: int) -> RollbackTarget:
+    """The last snapshot up to a watermark. One without a watermark has that of the snapshot before it."""
+    later = directory.snapshots.later_or_equal_watermark(watermark + 1)
+    ids = [each for each in directory.snapshots.list_ids() if later is None or each < later.id]
+    known = None
+    for number in reversed(ids):
+        found = directory.snapshots.try_get(number)
+        known = known or found
+        if found is not None and known is not None and found.watermark is not None:
+            return RollbackTarget(known, None, True)
+    raise StreamConfigError(f"rollback: no snapshot has a watermark of {watermark} or less. {_choices(directory)}")
 
 
 def _is_there(directory: TableDirectory, tagged: Snapshot) -> bool:

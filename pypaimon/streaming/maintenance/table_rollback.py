@@ -75,6 +75,7 @@ def rollback(
     snapshot_id: int | None = None,
     tag: str | None = None,
     timestamp: datetime | str | int | None = None,
+    watermark: int | None = None,
     as_latest: bool = False,
     dry_run: bool = False,
 ) -> RollbackReport:
@@ -91,6 +92,8 @@ def rollback(
         tag: A tag of the snapshot, instead of its id.
         timestamp: A time, instead of the id: the last snapshot that was committed then or before. An aware datetime,
             ISO 8601 with an offset, or epoch milliseconds.
+        watermark: A watermark (epoch milliseconds), instead of the id: the last snapshot with this or a smaller one. A
+            snapshot without a watermark has that of the one before.
         as_latest: Delete nothing, and commit the state of the snapshot as a new snapshot (OVERWRITE, without a
             changelog, so that streams pass over it). A tag holds the state, because Java's expiry would delete
             files that come back. Delete that tag once the snapshots up to the new one have expired.
@@ -105,7 +108,7 @@ def rollback(
     """
     given = PaimonTable(a_table("rollback: table", table))
     directory = given.new_directory()
-    target = rollback_target(directory, snapshot_id, tag, timestamp)
+    target = rollback_target(directory, snapshot_id, tag, timestamp, watermark)
     run = _Rollback(given, directory, target)
     return run.as_latest(dry_run) if as_latest else run.truncating(dry_run)
 
@@ -156,11 +159,12 @@ class _Rollback:
             )
 
     def _truncate(self) -> LaterFiles:
-        with pinned(self._directory, self._id, f"rollback-{self._id}"):
+        with pinned(self._directory, self._id, f"rollback-{self._id}") as check_pin:
             text = self._restored() if not self._target.is_there else None
             self._check_snapshot(text)
             if text is not None:
                 self._write(text)
+            check_pin()
             return truncate(self._directory, self._id)
 
     def _restored(self) -> bytes:

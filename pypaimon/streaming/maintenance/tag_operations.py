@@ -9,22 +9,17 @@ from functools import partial
 
 from pypaimon.streaming.errors import MaintenanceConflictError, StreamConfigError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
-from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.automatic_tags import PeriodTags, automatic_tags
 from pypaimon.streaming.maintenance.maintain import TableRun, repeated
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport
 from pypaimon.streaming.maintenance.roots import Picture
-from pypaimon.streaming.maintenance.tag_writer import TagWriter, new_tag
+from pypaimon.streaming.maintenance.tag_writer import TagWriter, new_tag, warn_of_callbacks
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import SUCCESS_FILES, TableDirectory
-from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_name, a_table, finite_seconds, millis, typed
 from pypaimon.streaming.paimon.handles import WritableTable
-
-_LOG = StreamLog(__name__)
-_warned: set[str] = set()
 
 
 def create_tag(
@@ -173,13 +168,13 @@ def list_tags(table: WritableTable) -> list[Tag]:
     return list(tags_of(PaimonTable(a_table("list_tags: table", table)).new_directory()))
 
 
-def create_due_tags(table: PaimonTable) -> tuple[Tag, ...]:
+def create_due_tags(table: PaimonTable) -> MaintenanceReport | None:
     """Create the automatic tags that are due, and delete those that are too many; for use after a commit.
 
     Without a due tag it lists the tags and reads the latest snapshot. `maintain` does the same in its own run.
 
     Returns:
-        The new tags.
+        What was done; None if no tag can be due.
 
     Raises:
         StreamConfigError: An option cannot be read, or a snapshot has two automatic tags.
@@ -189,18 +184,17 @@ def create_due_tags(table: PaimonTable) -> tuple[Tag, ...]:
     """
     rule = automatic_tags(table)
     if rule is None:
-        return ()
+        return None
     directory = table.new_directory()
     latest = directory.snapshots.get_latest_snapshot()
     if latest is None or rule.is_idle(directory.tag_names(), latest):
-        return ()
-    _warn_callbacks(table)
+        return None
 
     def changes(picture: Picture) -> tuple[Sequence[str], Sequence[Tag]]:
         created = rule.new_tags(table, picture.own.snapshots, picture.tags, int(1000 * clock.time()))
         return rule.outdated(picture.tags, created), created
 
-    return _run(table, changes).plan.created_tags
+    return _run(table, changes)
 
 
 def _run(
@@ -224,23 +218,15 @@ def _run(
             created_tags=tuple(created),
         )
 
-    return repeated(lambda: TableRun(table, table.new_directory(), planned).report(dry_run))
+    report = repeated(lambda: TableRun(table, table.new_directory(), planned).report(dry_run))
+    report.log()
+    return report
 
 
 def _table(call: str, table: WritableTable) -> PaimonTable:
     given = PaimonTable(a_table(f"{call}: table", table))
-    _warn_callbacks(given)
+    warn_of_callbacks(given)
     return given
-
-
-def _warn_callbacks(table: PaimonTable) -> None:
-    """Log, once in a process, the callbacks that Java would call for a tag."""
-    keys = (option_keys.TAG_CALLBACKS, option_keys.METASTORE_TAG_TO_PARTITION)
-    asked = [key.name for key in keys if key.of(table.options)]
-    if asked and table.path not in _warned:
-        _warned.add(table.path)
-        text = "tags of %(table)s are created and deleted here without calling what Java would call: %(options)s"
-        _LOG.warning("upkeep_left_out", text, table=table.name, options=", ".join(asked))
 
 
 def _check_name(what: str, name: str) -> None:

@@ -8,12 +8,26 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.completeness import missing_of_state
 from pypaimon.streaming.maintenance.tags import Tag, success_path, tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options import option_keys
+
+_LOG = StreamLog(__name__)
+_warned: set[str] = set()
+
+
+def warn_of_callbacks(table: PaimonTable) -> None:
+    """Log, once in a process, what Java would call when a tag is created or deleted, and is not called here."""
+    keys = (option_keys.TAG_CALLBACKS, option_keys.METASTORE_TAG_TO_PARTITION)
+    asked = [key.name for key in keys if key.of(table.options)]
+    if asked and table.path not in _warned:
+        _warned.add(table.path)
+        text = "tags of %(table)s are created and deleted here without calling what Java would call: %(options)s"
+        _LOG.warning("upkeep_left_out", text, table=table.name, options=", ".join(asked))
 
 
 def new_tag(table: PaimonTable, name: str, snapshot: Snapshot, retention: timedelta | None = None) -> Tag:

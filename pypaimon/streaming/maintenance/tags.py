@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
+from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import SUCCESS_FILES, TableDirectory
 
+_LISTINGS = 10
 _CREATED, _RETAINED = "tagCreateTime", "tagTimeRetained"
 
 
@@ -96,16 +98,20 @@ def success_path(directory: TableDirectory, name: str) -> str:
 
 
 def tags_of(directory: TableDirectory) -> tuple[Tag, ...]:
-    """All tags of a branch, without one that is deleted between the listing and its read.
+    """All tags of a branch. They are listed again if one is deleted between the listing and its read.
 
     Raises:
-        CorruptTableError: A tag is damaged.
+        CorruptTableError: A tag is damaged, or stays missing though it is listed.
     """
-    names = directory.tag_names()
-    paths = [directory.tag_path(name) for name in names]
-    found = directory.store.read_many(paths)
-    return tuple(
-        directory.store.parse_data(path, data, partial(Tag.from_json, name))
-        for name, path, data in zip(names, paths, found, strict=True)
-        if data is not None
-    )
+    path = ""
+    for _ in range(_LISTINGS):
+        names = directory.tag_names()
+        paths = [directory.tag_path(name) for name in names]
+        found = directory.store.read_many(paths)
+        if None not in found:
+            return tuple(
+                directory.store.parse_data(path, data or b"", partial(Tag.from_json, name))
+                for name, path, data in zip(names, paths, found, strict=True)
+            )
+        path = paths[found.index(None)]
+    raise CorruptTableError(path, "is listed, but cannot be found")

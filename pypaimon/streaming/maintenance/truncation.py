@@ -6,6 +6,7 @@ files stay: the snapshots of other branches may need them, so maintenance finds 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pypaimon.streaming.maintenance.tags import success_path, tags_of
@@ -68,15 +69,20 @@ def truncate(directory: TableDirectory, last: int, others_after: int | None = No
         deleted += stale
         if not stale:
             break
-    for name in reversed(found.tags):
-        store.delete(directory.tag_path(name))
-        store.delete(success_path(directory, name))
+    tags = [*found.tags]
+    _delete_tags(directory, reversed(tags))
+    for _ in range(_LISTINGS):
+        late = _tags_of_lost_snapshots(directory, last if others_after is None else others_after)
+        if not late:
+            break
+        _delete_tags(directory, late)
+        tags += late
     directory.forget()
     ids = directory.snapshots.list_ids()
     hint = store.read_many([f"{home}/snapshot/EARLIEST"])[0]
     if ids and hint is not None and hint.strip().isdigit() and int(hint) > last:
         store.write_atomic(f"{home}/snapshot/EARLIEST", str(ids[0]).encode())
-    return LaterFiles(tuple(sorted({*deleted})), found.changelogs, found.tags)
+    return LaterFiles(tuple(sorted({*deleted})), found.changelogs, tuple(dict.fromkeys(tags)))
 
 
 def _stale(directory: TableDirectory, last: int) -> list[int]:
@@ -86,6 +92,21 @@ def _stale(directory: TableDirectory, last: int) -> list[int]:
     while following in later:
         following += 1
     return [each for each in later if each > following]
+
+
+def _tags_of_lost_snapshots(directory: TableDirectory, after: int) -> list[str]:
+    """Tags of later snapshots that are gone, which were created meanwhile. Other tags are of new commits."""
+    later = (each for each in tags_of(directory) if each.snapshot.id > after)
+    there = ((each, directory.snapshots.refreshed(each.snapshot.id)) for each in later)
+    return [
+        each.name for each, snapshot in there if snapshot is None or snapshot.fingerprint != each.snapshot.fingerprint
+    ]
+
+
+def _delete_tags(directory: TableDirectory, names: Iterable[str]) -> None:
+    for name in names:
+        directory.store.delete(directory.tag_path(name))
+        directory.store.delete(success_path(directory, name))
 
 
 def _delete_changelogs(directory: TableDirectory, numbers: tuple[int, ...]) -> None:

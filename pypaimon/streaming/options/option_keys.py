@@ -376,7 +376,7 @@ PARTITION_TIME_INTERVAL = Key("partition.time-interval", DURATION, None, _M, "le
 PARTITION_MARK_DONE_ACTION = Key("partition.mark-done-action", TEXT, "success-file", _M,
     "others than `success-file` are logged only")
 PARTITION_MARK_DONE_ACTION_MODE = Key("partition.mark-done-action.mode", one_of("process-time", "watermark"),
-    "process-time", _M, "`watermark` marks nothing here")
+    "process-time", _M, "what passes until a partition is idle: time, or the watermark of the latest snapshot")
 _LEFT_OUT = {
     _MAINTAIN: ("snapshot.expire.execution-mode",),
     _COMMIT: (

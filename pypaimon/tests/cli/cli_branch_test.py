@@ -36,14 +36,25 @@ def test_a_fast_forward_names_what_is_lost(program: Program, table: Table) -> No
     program("branch", "create", "db.t", "b", "--tag", "v1")
     table.write(table.arrow_rows([9]), table=table.handle(branch="b"))
     refused = program("branch", "fast-forward", "db.t", "b")
-    assert refused.code == 2 and "snapshots 3" in refused.err
+    assert refused.code == 2 and "snapshot 3" in refused.err
     assert "--discard-own-commits" in refused.err
-    assert "would lose snapshots 3" in program(
+    assert "would lose snapshot 3" in program(
         "branch", "fast-forward", "db.t", "b", "--discard-own-commits", "--dry-run"
     ).out  # fmt: skip
     done = program("branch", "fast-forward", "db.t", "b", "--discard-own-commits", "--yes")
     assert "db.t has got 1 snapshot of branch b (the fork is snapshot 2)" in done.out
     assert [row[0] for row in table.rows()] == [0, 1, 9]
+
+
+def test_a_branch_is_merged(program: Program, table: Table, tmp_path: Path) -> None:
+    events = Table(tmp_path, "events")
+    events.commit([1])
+    program("tag", "create", "db.events", "v1")
+    program("branch", "create", "db.events", "b", "--tag", "v1")
+    events.write(events.arrow_rows([9]), table=events.handle(branch="b"))
+    assert "db.events would get 1 row in 1 file" in program("branch", "merge", "db.events", "b", "--dry-run").out
+    assert json.loads(program("branch", "merge", "db.events", "b", "--json").out)["snapshot_id"] == 2
+    assert [row[0] for row in events.rows()] == [1, 9]
 
 
 def test_a_rollback_asks_first(program: Program, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +31,15 @@ def test_a_dry_run_says_what_a_run_deletes(program: Program, table: Table) -> No
     assert "nothing is due" in program("maintain", "db.*", *LATEST_ONLY).out
 
 
+def test_it_compacts_first_where_it_is_asked_to(program: Program, table: Table) -> None:
+    small = (*LATEST_ONLY, "--compact", "--table-option", "compaction.min.file-num=2")
+    assert "would compact 3 files (" in program("maintain", "db.t", *small, "--dry-run").out
+    assert table.ids() == [1, 2, 3]
+    said = program("maintain", "db.t", *small).out
+    assert "compacted 3 files (" in said and "deleted 3 snapshots (1 to 3)" in said and table.ids() == [4]
+    assert json.loads(program("maintain", "db.t", *small, "--json").out)["compaction"]["files"] == 0
+
+
 @pytest.mark.parametrize(
     "wrong", [("--every", "0s"), ("--every", "soon"), ("--orphans", "1h"), ("--min-snapshots", "0")], ids=" ".join
 )
@@ -51,7 +61,26 @@ def test_changelogs_and_tags_are_kept_if_the_command_says_so(program: Program, t
 def test_too_young_orphans_are_refused_in_words_of_the_command_line(program: Program, table: Table) -> None:
     said = program("maintain", "db.t", "--orphans", "1h").err
     assert "--orphans: 1:00:00 is less than a day" in said and "Give a day or more." in said
-    assert "orphan_age" not in said and "young_orphans" not in said
+    assert "orphan_age" not in said and "young_orphans" not in said and "--young-orphans allows less" in said
+    (table.path / "manifest" / "lost").write_bytes(b"12345")
+    done = json.loads(program("maintain", "db.t", "--orphans", "0s", "--young-orphans", "--json").out)
+    assert [each["kind"] for each in done["files"]] == ["orphan"] and not (table.path / "manifest" / "lost").exists()
+
+
+def test_missing_files_are_removed_after_a_question(
+    program: Program, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no data file is missing" in program("remove-missing-files", "db.t", "--yes").out
+    lost = table.data_files()[0]
+    lost.unlink()
+    dry = json.loads(program("remove-missing-files", "db.t", "--dry-run", "--json").out)
+    assert [Path(each).name for each in dry["files"]] == [lost.name] and dry["rows"] == 1 and dry["dry_run"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    asked = program("remove-missing-files", "db.t")
+    assert asked.code == 130 and "would remove 1 missing file with 1 row" in asked.err and lost.name in asked.err
+    assert table.latest() == 3
+    assert "removed 1 missing file with 1 row" in program("remove-missing-files", "db.t", "--yes").out
+    assert table.latest() == 4 and len(table.rows()) == 2
 
 
 EXPIRING = ("--table-option", "snapshot.num-retained.min=2", "--table-option", "snapshot.time-retained=0s")

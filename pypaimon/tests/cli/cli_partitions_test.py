@@ -26,7 +26,8 @@ def table(tmp_path: Path) -> Table:
 
 def test_partitions_are_listed_dropped_and_marked(program: Program, table: Table) -> None:
     listed = [json.loads(line) for line in program("partitions", "list", "db.t", "--format", "json").out.splitlines()]
-    assert [each["partition"] for each in listed] == ["p=2020-01-01/h=1", "p=2020-01-01/h=2", "p=null/h=4", "p=a/b/h=3"]
+    days = ["p=2020-01-01/h=1", "p=2020-01-01/h=2"]
+    assert [each["partition"] for each in listed] == [*days, "p=__DEFAULT_PARTITION__/h=4", "p=a/b/h=3"]
     assert listed[2]["values"] == {"p": None, "h": "4"} and listed[0]["records"] == 1
     assert "p=a/b/h=3" in program("partitions", "list", "db.t").out
     dry = program("partitions", "drop", "db.t", "p=2020-01-01", "--dry-run").out
@@ -39,8 +40,38 @@ def test_partitions_are_listed_dropped_and_marked(program: Program, table: Table
     assert [path.parent.name for path in table.path.rglob("_SUCCESS")] == ["h=3"]
 
 
+ODD = [("a/b=c", 1), ("a=b,c=d", 2), ("x/h=9", 3), (None, 4), ("{}", 5), ("a, h", 6)]
+
+
+def test_what_is_listed_names_the_same_partitions(program: Program, tmp_path: Path) -> None:
+    """With any separators in values, and null in the word of the table."""
+    table = Table(tmp_path, "odd", columns=COLUMNS, partition_keys=["p", "h"], partition__default_name="nothing")
+    for number, partition in enumerate(ODD):
+        table.commit([(*partition, number)])
+    listed = [json.loads(line) for line in program("partitions", "list", "db.odd", "--format", "json").out.splitlines()]
+    of_null = next(each for each in listed if each["values"]["p"] is None)
+    assert of_null["partition"] == "p=nothing/h=4"
+    assert "(p=nothing/h=4)" in program("partitions", "drop", "db.odd", "p=nothing", "--dry-run").out
+    for each in listed:
+        text = each["partition"]
+        if each["values"]["p"] == "x/h=9":
+            assert "'h' is named twice" in program("partitions", "drop", "db.odd", text, "--yes").err
+            text = json.dumps(each["values"])
+        dropped = program("partitions", "drop", "db.odd", text, "--yes", "--format", "json").out
+        assert json.loads(dropped)["partitions"] == [each["values"]]
+    assert not table.rows()
+
+
 @pytest.mark.parametrize(
-    "wrong", [("drop", "db.t", "q=1"), ("drop", "db.t", "h=x"), ("drop", "db.t", "p"), ("mark-done", "db.t", "p=x")]
+    "wrong",
+    [
+        ("drop", "db.t", "q=1"),
+        ("drop", "db.t", "h=x"),
+        ("drop", "db.t", "p"),
+        ("mark-done", "db.t", "p=x"),
+        ("drop", "db.t", "p=x/huor=1"),
+        ("drop", "db.t", "{"),
+    ],
 )
 def test_wrong_partitions_are_refused(program: Program, table: Table, wrong: tuple[str, ...]) -> None:
     assert program("partitions", *wrong).code == 2

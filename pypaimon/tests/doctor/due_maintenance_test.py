@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import ConsumerManager, maintain
+from pypaimon.streaming import ConsumerManager, MaintenancePolicy, maintain
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.doctor import Finding, Level, diagnose
 from support.tables.streamed_table import Table
@@ -112,6 +113,24 @@ def test_automatic_tags_are_due_by_their_own_snapshots(tmp_path: Path) -> None:
     (finding,) = findings(table, kept)["maintenance"]
     assert (finding.level, finding.facts["tags"], finding.facts["automatic_tags_due"]) == (Level.OK, [], False)
     assert maintain(kept).plan.is_empty
+
+
+def test_it_counts_bytes_and_orphans_where_it_is_asked_to(table: Table) -> None:
+    (table.path / "manifest" / "lost").write_bytes(b"12345")
+    (table.path / "manifest" / "young").write_bytes(b"1")
+    os.utime(table.path / "manifest" / "lost", (1e9, 1e9))
+    assert not [each for each in diagnose(table.handle()).findings if each.check == "orphans"]
+    (finding,) = [each for each in diagnose(table.handle(), orphans=True).findings if each.check == "orphans"]
+    report = maintain(table.handle(), MaintenancePolicy(orphan_age=86_400))
+    assert finding.facts == {
+        "files": len(report.plan.files),
+        "bytes": report.plan.bytes,
+        "orphans": 1,
+        "orphan_bytes": 5,
+    }
+    assert f"would delete {len(report.plan.files)} files (" in finding.text and "1 of them orphans (5" in finding.text
+    (finding,) = [each for each in diagnose(table.handle(), orphans=True).findings if each.check == "orphans"]
+    assert finding.level is Level.OK
 
 
 def test_partitions_that_expire_are_due(tmp_path: Path) -> None:

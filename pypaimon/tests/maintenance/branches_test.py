@@ -11,14 +11,21 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import ConsumerManager, MaintenancePolicy, PositionExpiredError, StreamConfigError, maintain
+from pypaimon.streaming import (
+    ConsumerManager,
+    MaintenancePolicy,
+    PositionExpiredError,
+    StreamConfigError,
+    compact,
+    maintain,
+)
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.errors import MaintenanceConflictError, UnsupportedTableError
 from pypaimon.streaming.maintenance import create_branch, delete_branch, fast_forward, rename_branch
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
-from support.stores.fault_file_io import DyingStore
+from support.stores.fault_file_io import Call, DyingStore, FaultFileIO
 from support.tables.handles import sorted_rows
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows
@@ -125,6 +132,27 @@ def test_the_files_of_a_deleted_branch_go_with_the_next_maintenance(table: Table
     maintain(table.handle())
     assert files_of(table.path) == needed_files(table.path) and table.rows() == before
     assert not list((table.path / "consumer").glob("*"))
+
+
+def test_what_a_run_and_the_deletion_of_a_branch_leave_to_each_other_is_an_orphan(table: Table) -> None:
+    """The run has seen that the branch needs the files of the fork, and the deletion that main does."""
+    create_branch(table.handle(), "b", tag="fork")
+    table.handle().delete_tag("fork")
+    compact(table.handle(), full=True)
+    file_io, deleted = FaultFileIO(), list[int]()
+
+    def fault(call: Call) -> Any:
+        if call.kind == "delete" and "/snapshot-" in call.path and not deleted:
+            deleted.append(delete_branch(table.handle(), "b"))
+        return call.answer()
+
+    file_io.wherever(fault)
+    maintain(table.handle(file_io), LATEST_ONLY)
+    assert deleted
+    maintain(table.handle(), LATEST_ONLY)
+    assert files_of(table.path) > needed_files(table.path)
+    maintain(table.handle(), MaintenancePolicy(orphan_age=0, young_orphans=True))
+    assert files_of(table.path) == needed_files(table.path)
 
 
 def test_maintenance_during_a_deletion_leaves_no_file(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -272,7 +300,7 @@ def test_own_commits_are_lost_only_on_demand(table: Table) -> None:
     commit_to(table, "b", 7)
     table.handle().create_tag("own", 3)
     before = small(table.path)
-    with pytest.raises(StreamConfigError, match=r"would lose snapshots 3, 4, tags own\. If that is intended"):
+    with pytest.raises(StreamConfigError, match=r"would lose snapshots 3, 4, tag own\. If that is intended"):
         fast_forward(table.handle(), "b")
     assert small(table.path) == before
     dry = fast_forward(table.handle(), "b", discard_own_commits=True, dry_run=True)
@@ -333,7 +361,7 @@ def test_another_schema_of_the_branch_replaces_that_of_the_table(table: Table) -
     create_branch(table.handle(), "b", tag="fork")
     commit_to(table, "b", 7)
     table.catalog.alter_table(table.name, [SchemaChange.add_column("own", AtomicType("INT"))], False)
-    with pytest.raises(StreamConfigError, match="schemas 1"):
+    with pytest.raises(StreamConfigError, match="schema 1"):
         fast_forward(table.handle(), "b")
     fast_forward(table.handle(), "b", discard_own_commits=True)
     assert sorted(path.name for path in (table.path / "schema").iterdir()) == ["schema-0"]
@@ -354,7 +382,7 @@ def test_a_branch_without_a_common_snapshot_replaces_everything(table: Table) ->
         name = f"b{commits}"
         create_branch(table.handle(), name)
         commit_to(table, name, *range(50, 50 + commits))
-        with pytest.raises(StreamConfigError, match="would lose snapshots"):
+        with pytest.raises(StreamConfigError, match="would lose snapshot"):
             fast_forward(table.handle(), name)
         report = fast_forward(table.handle(), name, discard_own_commits=True)
         assert report.fork_id is None and table.ids() == list(range(1, commits + 1))
@@ -400,12 +428,17 @@ def test_a_commit_that_comes_meanwhile_is_not_replaced(table: Table, monkeypatch
         shutil.rmtree(other.path.parents[1])
 
 
-@pytest.mark.parametrize("kind", ["own commits", "nothing common"])
+@pytest.mark.parametrize("kind", ["own commits", "nothing common", "expired", "longer", "shorter"])
 def test_a_fast_forward_that_is_killed_is_finished_by_the_next(
     table: Table, tmp_path_factory: pytest.TempPathFactory, kind: str
 ) -> None:
-    create_branch(table.handle(), "b", tag=None if kind == "nothing common" else "fork")
-    commit_to(table, "b", 7, 8, 9)
+    create_branch(table.handle(), "b", tag="fork" if kind == "own commits" else None)
+    if kind in ("expired", "longer", "shorter"):
+        # So the snapshots of the branch from before the first one of main are copied last.
+        table.handle().delete_tag("fork")
+        maintain(table.handle(), MaintenancePolicy(min_snapshots=2, max_snapshots=2))
+        assert table.ids()[0] > 2
+    commit_to(table, "b", *range({"longer": 7, "shorter": 2}.get(kind, 3)))
     done = table.copy(tmp_path_factory.mktemp("done") / "wh")
     fast_forward(done.handle(), "b", discard_own_commits=True)
     step, died = 0, True

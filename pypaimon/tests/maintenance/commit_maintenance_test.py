@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import Counter
@@ -284,7 +285,7 @@ def test_leaving_an_async_writer_waits_for_the_run_that_its_commit_has_started(t
 def test_commits_create_automatic_tags_and_ask_for_them_once_in_a_period(tmp_path: Path) -> None:
     table = filled(Table(tmp_path, "t", primary_key=True, snapshot__expire__limit="0", **AUTOMATIC))
     file_io, now = FaultFileIO(), [0.0]
-    status = CommitMaintenance(PaimonTable(table.handle(file_io)), clock=lambda: now[0], chance=lambda: 0.0)
+    status = CommitMaintenance(PaimonTable(table.handle(file_io)), clock=lambda: now[0])
 
     def after_commit(*days: float) -> dict[str, int]:
         at_days(table, *days)
@@ -303,7 +304,53 @@ def test_commits_create_automatic_tags_and_ask_for_them_once_in_a_period(tmp_pat
     assert after_commit(*days, 4.495) == first and not file_io.names(), "no tag is due before midnight"
     table.commit([11])
     assert after_commit(*days, 4.495, 4.505) == {**first, "2026-01-04": 8}
-    assert status.last_report is None and len(table.ids()) == 8
+    assert len(status.last_report.plan.created_tags) == 1 and len(table.ids()) == 8  # type: ignore[union-attr]
+
+
+def test_processes_that_commit_once_reach_the_hourly_run(tmp_path: Path) -> None:
+    table = Table(tmp_path, "t", snapshot__expire__limit="0", consumer__expiration_time="1 h")
+    table.commit([1])
+    manager, now = ConsumerManager(table.handle().file_io, str(table.path)), [time.time()]
+
+    def commit_once() -> CommitMaintenance:
+        status = CommitMaintenance(PaimonTable(table.handle()), clock=lambda: now[0])
+        status.after_commit(1)
+        status.close()
+        assert status.last_error is None
+        return status
+
+    first = commit_once()
+    assert first.last_report is not None, "nothing says that one was within the hour"
+    manager.reset_consumer("silent", Consumer(1))
+    path = table.path / "consumer" / "consumer-silent"
+    os.utime(path, (now[0] - 7200, now[0] - 7200))
+    now[0] += 3000
+    assert commit_once().last_report is None and path.exists()
+    now[0] += 1000
+    statuses = [commit_once(), commit_once()]
+    assert [each.last_report is not None for each in statuses] == [True, False] and not path.exists()
+    first.after_commit(1)
+    first.close()
+    now[0] -= 10_000
+    assert commit_once().last_report is None, "a mark of the future is one of this hour"
+
+
+def test_a_run_by_time_that_failed_is_repeated_by_its_process(tmp_path: Path) -> None:
+    table = Table(tmp_path, "t", consumer__expiration_time="1 h")
+    table.commit([1])
+    now = [time.time()]
+    (table.path / "tag").mkdir()
+    (table.path / "tag" / "tag-t").write_text("{")
+    status = CommitMaintenance(PaimonTable(table.handle()), clock=lambda: now[0])
+    for _ in range(2):
+        status.after_commit(1)
+        status.close()
+        assert isinstance(status.last_error, CorruptTableError)
+        now[0] += 100
+    (table.path / "tag" / "tag-t").unlink()
+    status.after_commit(1)
+    status.close()
+    assert status.last_error is None and status.last_report is not None
 
 
 def test_the_limit_of_the_table_is_kept(tmp_path: Path) -> None:

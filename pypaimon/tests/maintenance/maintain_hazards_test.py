@@ -26,6 +26,7 @@ from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position
+from support.stores.fault_file_io import Call, FaultFileIO
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
 
@@ -367,6 +368,45 @@ def test_writers_and_groups_keep_snapshots_where_consumers_keep_changelogs(tmp_p
     (directory / "sink-writer").write_text("{}")
     maintain(table.handle(), LATEST_ONLY)
     assert table.ids() == [2, 3, 4]
+
+
+@pytest.mark.parametrize("what", ["tag/tag-kept", "consumer/consumer-etl"])
+def test_what_is_listed_and_not_found_is_looked_for_again(table: Table, what: str) -> None:
+    """A store that does not find a file once has not lost it, and one that never finds it says nothing about it."""
+    table.handle().create_tag("kept", 2)
+    consumers(table).reset_consumer("etl", Consumer(3))
+    file_io, lost = FaultFileIO(), [99]
+
+    def fault(call: Call) -> Any:
+        if call.kind == "read" and call.path.endswith(what) and lost[0]:
+            lost[0] -= 1
+            raise FileNotFoundError(call.path)
+        return call.answer()
+
+    file_io.wherever(fault)
+    ids = table.ids()
+    with pytest.raises(CorruptTableError, match="is listed, but cannot be found") as caught:
+        maintain(table.handle(file_io), LATEST_ONLY)
+    assert what in str(caught.value) and table.ids() == ids and is_exact(table)
+    lost[0] = 1
+    maintain(table.handle(file_io), LATEST_ONLY)
+    assert not lost[0] and table.ids() == [2, 3, 4, 5, 6] and is_exact(table)
+
+
+def test_a_branch_without_a_schema_stops_only_the_cleaning_of_orphans(table: Table) -> None:
+    table.handle().create_tag("fork", 2)
+    table.handle().branch_manager().create_branch("b", "fork")
+    shutil.rmtree(table.path / "branch/branch-b/schema")
+    (table.path / "manifest" / "orphan").write_bytes(b"x")
+    _age_all(table)
+    with pytest.raises(CorruptTableError, match=r"branch-b/schema.*holds no schema"):
+        maintain(table.handle(), MaintenancePolicy(max_snapshots=1, min_snapshots=1, orphan_age=DAY))
+    assert (table.path / "manifest" / "orphan").exists() and len(table.ids()) == 6
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [6]
+    shutil.rmtree(table.path / "branch/branch-b")
+    maintain(table.handle(), MaintenancePolicy(orphan_age=DAY))
+    assert not (table.path / "manifest" / "orphan").exists()
 
 
 def test_a_damaged_branch_is_no_conflict(table: Table) -> None:

@@ -144,8 +144,11 @@ def test_partitions_expire_before_snapshots_as_planned(tmp_path: Path, caplog: p
     expected = ({"p": "2020-01-01"}, {"p": "2020-1-2 08:30:00"})
     assert dry.plan.partitions == expected and dry.dropped_partitions == () and table.latest() == 9
     assert json.loads(dry.plan.to_json())["partitions"] == [*expected]
-    report = maintain(table.handle())
+    with caplog.at_level(logging.INFO):
+        report = maintain(table.handle())
     assert report.plan == dry.plan and report.dropped_partitions == expected
+    (line,) = [each.paimon for each in caplog.records if getattr(each, "paimon", {}).get("event") == "maintained"]
+    assert line["partitions"] == 2 and line["tags"] == line["created_tags"] == 0
     assert {*left(table)} == {"2099-12-31", *ODD} and table.latest() == 10
     assert maintain(table.handle()).plan.is_empty
 
@@ -325,14 +328,40 @@ def test_a_partition_is_done_only_after_its_end(tmp_path: Path) -> None:
 def test_what_is_marked_by_others_is_named_and_left_to_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = partitioned(tmp_path, "2020-01-01", **IDLE)
     later = datetime.now(timezone.utc) + timedelta(hours=2)
-    for option, value in (("action", "http-report"), ("action.mode", "watermark")):
-        handle = table.handle(**{f"partition.mark-done-{option}".replace(".", "__").replace("-", "_"): value})
-        with caplog.at_level(logging.WARNING):
-            Preparation(PaimonTable(handle), MaintenancePolicy(), later).run()
-        assert not marked(table) and f"partition.mark-done-{option}" in caplog.text
+    handle = table.handle(partition__mark_done_action="http-report")
+    with caplog.at_level(logging.WARNING):
+        Preparation(PaimonTable(handle), MaintenancePolicy(), later).run()
+    assert not marked(table) and "partition.mark-done-action" in caplog.text
     handle = table.handle(partition__mark_done_action="success-file,done-partition")
     Preparation(PaimonTable(handle), MaintenancePolicy(), later).run()
     assert marked(table) and "done-partition" in caplog.text
+
+
+def test_by_watermark_a_partition_is_idle_when_the_watermark_has_passed(tmp_path: Path) -> None:
+    """Whatever the time is; its last write counts by the watermark of the commit."""
+    table = partitioned(tmp_path, "2026-11-27", "2026-11-28", **IDLE, partition__mark_done_action__mode="watermark")
+    end = datetime(2026, 11, 28, tzinfo=timezone.utc)
+
+    def at_watermarks(*hours: float | None) -> set[str]:
+        """The marks, if the last of these snapshots are at these hours after the end of the first partition."""
+        for number, each in zip(table.ids(), hours, strict=True):
+            content = table.snapshot(number)
+            content["watermark"] = None if each is None else round((end.timestamp() + 3600 * each) * 1000)
+            table.snapshot_path(number).write_text(json.dumps(content))
+        expire_at(table, end - timedelta(days=9))
+        found = set(marked(table))
+        for path in table.path.rglob("_SUCCESS"):
+            path.unlink()
+        return found
+
+    assert at_watermarks(None, None) == set()
+    assert at_watermarks(-5, 1) == set(), "exactly idle"
+    table.commit([("2026-11-29", 1)])
+    assert at_watermarks(-5, 1, 1.01) == {"p=2026-11-27"}
+    table.commit([("2026-11-27", 2)])
+    table.commit([("2026-11-29", 2)])
+    assert at_watermarks(-5, 1, 1.01, 1.1, 2.1) == set(), "a late row"
+    assert at_watermarks(-5, 1, 1.01, 1.1, 2.11) == {"p=2026-11-27"}
 
 
 def test_marks_are_no_orphans(tmp_path: Path) -> None:

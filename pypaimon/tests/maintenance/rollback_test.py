@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,10 @@ from pypaimon.streaming import (
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
-from pypaimon.streaming.maintenance import rollback
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.maintenance import create_tag, rollback
+from pypaimon.streaming.maintenance.retention_pin import pinned
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
 from support.tables.named_files import files_of, needed_files
@@ -89,6 +92,19 @@ def test_a_time_means_the_last_snapshot_until_then(table: Table, form: str) -> N
         rollback(table.handle(), timestamp=1_700_000_000_999)
 
 
+def test_a_watermark_means_the_last_snapshot_with_it_or_less(table: Table) -> None:
+    for number, watermark in zip(table.ids(), (None, 10, None, 20, None), strict=True):
+        content = {**table.snapshot(number), "watermark": watermark}
+        table.snapshot_path(number).write_text(json.dumps(content))
+    for watermark, target in ((9, None), (10, 3), (19, 3), (20, 5), (99, 5)):
+        if target is None:
+            with pytest.raises(StreamConfigError, match="no snapshot has a watermark of 9 or less"):
+                rollback(table.handle(), watermark=watermark, dry_run=True)
+            continue
+        assert rollback(table.handle(), watermark=watermark, dry_run=True).target_id == target
+    assert rollback(table.handle(), watermark=15).deleted_snapshots == (4, 5) and table.ids() == [1, 2, 3]
+
+
 def test_what_does_not_exist_is_refused(table: Table) -> None:
     table.handle().create_tag("kept", 2)
     for wrong in ({"snapshot_id": 9}, {"tag": "no"}, {}, {"snapshot_id": 1, "tag": "kept"}, {"snapshot_id": 0}):
@@ -136,6 +152,19 @@ def test_a_changelog_that_is_still_there_is_kept(tmp_path: Path) -> None:
         "changelog-1",
         "changelog-2",
     ]
+
+
+def test_a_file_is_gone_only_if_a_second_listing_says_so_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, seen = Store.list_names, set[str]()
+
+    def incomplete(self: Store, directory: str) -> list[str]:
+        if directory in seen or not directory.endswith(("manifest", "bucket-0")):
+            return original(self, directory)
+        seen.add(directory)
+        return []
+
+    monkeypatch.setattr(Store, "list_names", incomplete)
+    assert rollback(table.handle(), snapshot_id=2).deleted_snapshots == (3, 4, 5) and len(seen) == 2
 
 
 def test_a_tag_from_before_a_rollback_holds_another_snapshot(table: Table) -> None:
@@ -301,6 +330,47 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(
             assert [key for plan in available(scan) for _, key, _ in rows(builder.new_read(), plan)] == [30]
         shutil.rmtree(killed.path.parents[1])
         step += 1 if SOAK else 5
+    assert step > 20
+
+
+def test_two_rollbacks_to_one_snapshot_do_not_share_a_pin(table: Table) -> None:
+    directory = PaimonTable(table.handle()).new_directory()
+    with pinned(directory, 2, "rollback-2") as check:
+        with pinned(directory, 2, "rollback-20"), pytest.raises(ZeroDivisionError), pinned(directory, 2, "rollback-2"):
+            raise ZeroDivisionError
+        check()
+        assert rollback(table.handle(), snapshot_id=2).deleted_snapshots == (3, 4, 5)
+        # It has taken this pin for that of a call that was killed.
+        with pytest.raises(MaintenanceConflictError, match="another call has done the same"):
+            check()
+    assert not list((table.path / "consumer").glob("*"))
+
+
+def test_the_first_of_two_rollbacks_that_ends_leaves_the_pin_of_the_other(table: Table) -> None:
+    directory = PaimonTable(table.handle()).new_directory()
+    with ExitStack() as second:
+        with pinned(directory, 2, "rollback-2"):
+            check = second.enter_context(pinned(directory, 2, "rollback-2"))
+        check()
+
+
+def test_tags_that_are_created_meanwhile_go_too(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
+    step, interrupted = 0, True
+    while interrupted:
+        step += 1
+        other = table.copy(tmp_path_factory.mktemp("wh") / "wh")
+        file_io = MortalFileIO()
+
+        def create(other: Table = other) -> None:
+            with suppress(StreamConfigError):
+                create_tag(other.handle(), "late", snapshot=4)
+
+        file_io.interruption = (step, create)
+        report = rollback(_handle(other, file_io), snapshot_id=2)
+        interrupted = file_io.interruption is None
+        assert other.ids() == [1, 2] and not list((other.path / "tag").glob("tag-*")), f"step {step}"
+        assert report.deleted_tags in ((), ("late",))
+        shutil.rmtree(other.path.parents[1])
     assert step > 20
 
 

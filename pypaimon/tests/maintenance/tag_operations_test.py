@@ -152,6 +152,18 @@ def test_callbacks_of_java_are_named_once(table: Table, caplog: pytest.LogCaptur
     assert (line["event"], line["options"]) == ("upkeep_left_out", "tag.callbacks")
 
 
+@pytest.mark.parametrize("option", ["tag__callbacks", "metastore__tag_to_partition"])
+def test_a_run_that_expires_a_tag_names_callbacks_too(
+    table: Table, caplog: pytest.LogCaptureFixture, option: str
+) -> None:
+    create_tag(table.handle(), "old", retention=timedelta(0))
+    with caplog.at_level(logging.INFO):
+        maintain(table.handle(**{option: "x"}))
+    warned, done = [each.paimon for each in caplog.records if hasattr(each, "paimon")]
+    assert (warned["event"], warned["options"]) == ("upkeep_left_out", option.replace("__", ".").replace("_", "-"))
+    assert (done["event"], done["tags"], done["created_tags"], done["partitions"]) == ("maintained", 1, 0, 0)
+
+
 def test_success_files(table: Table) -> None:
     handle = table.handle(tag__create_success_file="true")
     create_tag(handle, "kept", snapshot=2)

@@ -399,6 +399,7 @@ def found_days(table: Any, partitions: str) -> list[str]:
         ("day=2026-11-21; day = 2026-11-22;", [21, 22]),
         ("day=__DEFAULT_PARTITION__", []),
         ("day=2030-01-01", []),
+        ('{"day": "2026-11-20"}', [20]),
     ],
 )
 def test_only_the_partitions_of_the_option_are_read(tmp_path: Path, partitions: str, days: list[int]) -> None:

@@ -38,17 +38,18 @@ def class_path() -> str:
     jars, programs = cached("jars", POM.read_bytes(), _download), sorted(SOURCES.glob("*.java"))
 
     def compile_to(directory: Path) -> None:
-        _run("javac", "-nowarn", "-d", directory, "-cp", f"{jars}/*", *programs)
+        run_command("javac", "-nowarn", "-d", directory, "-cp", f"{jars}/*", *programs)
 
     sources = b"".join(path.read_bytes() for path in (POM, *programs))
     return os.pathsep.join((str(cached("live-java", sources, compile_to)), f"{jars}/*"))
 
 
 def _download(directory: Path) -> None:
-    _run("mvn", "-q", "-B", "-f", POM, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
+    run_command("mvn", "-q", "-B", "-f", POM, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
 
 
-def _run(*command: str | Path) -> None:
+def run_command(*command: str | Path) -> None:
+    """Run a command, which must succeed."""
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 

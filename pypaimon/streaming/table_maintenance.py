@@ -1,19 +1,56 @@
-"""`Maintainer`: maintains a table in the background while a context is open."""
+"""`maintain` and `Maintainer`: the upkeep of a table, compaction included, at a call or in the background."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
+from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.concurrency.background_runs import BackgroundRuns
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.maintenance.maintain import maintain
-from pypaimon.streaming.maintenance.plan import MaintenanceReport
+from pypaimon.streaming.maintenance.maintain import maintain as maintain_table
+from pypaimon.streaming.maintenance.plan import CompactedFiles, MaintenanceReport
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import a_table, finite_seconds
 from pypaimon.streaming.paimon.handles import WritableTable
+
+
+def maintain(
+    table: WritableTable, policy: MaintenancePolicy | None = None, *, dry_run: bool = False
+) -> MaintenanceReport:
+    """Expire partitions, snapshots, long-lived changelogs and consumers, and delete files that nothing needs. Blocks.
+
+    Rows of streams that are still protected, of tags and of branches do not change. May run at any time, next to
+    writers, compactors, readers, Java's own expiry, and itself; a run that is killed is finished by the next one.
+
+    Args:
+        table: pypaimon's table, as `catalog.get_table(...)` gives it.
+        policy: What to keep; None: what the table's options say.
+        dry_run: Delete nothing. The report says what would be deleted, and what would be compacted; it does not count
+            what a run would expire and delete only because it has compacted the table before.
+
+    Raises:
+        StreamConfigError: An option or an argument cannot be read; nothing was deleted.
+        TableChangedError: A protected position belongs to another table, or the table was rolled back since.
+        CorruptTableError: A file that decides what is needed is damaged or missing; nothing was deleted.
+        UnsupportedTableError: The partitions of such a table cannot expire, or it cannot be compacted; nothing was
+            deleted.
+        CommitFailedError: A compaction or the drop of partitions was not committed, or manifests were not rewritten
+            (retriable).
+        MaintenanceConflictError: Others kept changing what is protected meanwhile (retriable).
+        StoreError: The store failed (retriable).
+    """
+
+    def compact(given: PaimonTable, without: Collection[bytes]) -> CompactedFiles:
+        compaction = Compaction(given, ChosenPartitions(given, without=without), maintains=True)
+        report = compaction.run(dry_run=dry_run)
+        return CompactedFiles(report.before.files, report.before.bytes, report.new_snapshot_ids)
+
+    is_compacted = policy is not None and policy.compact
+    return maintain_table(table, policy, dry_run=dry_run, compact=compact if is_compacted else None)
 
 
 class Maintainer(BackgroundRuns[MaintenanceReport]):
@@ -68,4 +105,4 @@ class Maintainer(BackgroundRuns[MaintenanceReport]):
             return maintain(self._table, self._policy)
 
     def _is_worth_reporting(self, report: MaintenanceReport) -> bool:
-        return bool(report.resumed or not report.plan.is_empty)
+        return not report.is_empty

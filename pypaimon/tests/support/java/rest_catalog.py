@@ -1,0 +1,64 @@
+"""A REST catalog of Java Paimon over a directory, in a JVM of its own: the one that Paimon's tests run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import TracebackType
+
+from support.cache import cached
+from support.java.live import SOURCES, class_path, run_command
+
+_HOME = SOURCES / "rest"
+_POM, _PROGRAM = _HOME / "pom.xml", _HOME / "RestCatalog.java"
+
+
+class JavaRestCatalog:
+    """The server; a context manager.
+
+    It keeps the latest snapshot of a table in memory, and knows none of a branch, for which it gives that of main.
+
+    Attributes:
+        options: The options of a catalog of pypaimon that asks it.
+    """
+
+    def __init__(self, warehouse: Path) -> None:
+        jars = cached("rest-jars", _POM.read_bytes(), _download)
+        paths = os.pathsep.join((class_path(), f"{jars}/*"))
+
+        def compile_to(directory: Path) -> None:
+            run_command("javac", "-nowarn", "-d", directory, "-cp", paths, _PROGRAM)
+
+        classes = cached("live-java-rest", _POM.read_bytes() + _PROGRAM.read_bytes(), compile_to)
+        command = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+        self._process = subprocess.Popen(
+            (*command, "-cp", os.pathsep.join((str(classes), paths)), "RestCatalog", str(warehouse)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.options = {
+            "metastore": "rest",
+            "uri": self._process.stdout.readline().strip(),
+            "warehouse": "lake",
+            "token.provider": "bear",
+            "token": "token",
+        }
+
+    def __enter__(self) -> JavaRestCatalog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def _download(directory: Path) -> None:
+    run_command("mvn", "-q", "-B", "-f", _POM, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
