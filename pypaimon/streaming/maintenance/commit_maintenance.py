@@ -1,10 +1,10 @@
 """`CommitMaintenance`: maintains a table after commits, as Java's writers do, but never in the way of one.
 
-A run of `maintain` lists the table, and reads what keeps its files: of that only what neither a commit nor a run of this
-process has read before. So it is made for a tenth of the snapshots at a time, and its share of each commit stays about
-the same however many are kept. A tenth, since files beyond those that are needed are then less than a fifth of these,
-also where a compaction replaces many at once. To find out whether that many can expire takes a listing and the time of
-one snapshot. Until that snapshot is old enough, and enough commits have followed it, nothing is requested.
+A run of `maintain` lists the table, and reads what keeps its files, except for what a commit or a run of this process
+has read before. So it is made for a tenth of the snapshots at a time, and its share of each commit stays about the same
+however many are kept. A tenth, because files beyond those that are needed are then less than a fifth of these, also
+where a compaction replaces many at once. To find out whether that many can expire takes a listing and the time of one
+snapshot. Until that snapshot is old enough, and enough commits have followed it, nothing is requested.
 
 Automatic tags that are due are created meanwhile: the first commit looks for them, and then one after each period.
 
@@ -46,6 +46,8 @@ When = Literal["off", "auto"]
 
 _FEWEST, _SHARE = 6, 10
 """Snapshots that a run expires: at least this number, and one of this many of all."""
+_HELD = 10
+"""Commits after which a consumer that holds snapshots back is looked at again."""
 _HOUR, _MINUTE = 3600.0, 60.0
 _BY_TIME = (
     option_keys.CONSUMER_EXPIRATION_TIME,
@@ -205,8 +207,8 @@ class CommitMaintenance:
             return False
         first_kept = min((each.next_snapshot - 1 for each in consumers_of(directory).infos()), default=None)
         if first_kept is not None and first_kept < self._bound.id and not self._rules.changelog_only:
-            # A consumer holds them back. It is looked at again after some more commits.
-            self._next_id = ids[-1] + _FEWEST
+            # A consumer holds them back.
+            self._next_id = ids[-1] + _HELD
             return False
         return True
 
