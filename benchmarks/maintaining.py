@@ -84,7 +84,7 @@ class _WithOrphans:
 
 
 class _WithoutDataFiles:
-    """A FileIO in which data files, of which there are none, can be deleted.
+    """A FileIO that deletes data files which were never written.
 
     Args:
         file_io: Has the other files.
