@@ -1,6 +1,7 @@
 """Maintenance of tables with very many files: processor time and memory of a process.
 
-As a command it plans one run, or cleans orphans, and prints processor seconds, MB at the highest, and files to delete.
+As a command it plans one run, is killed in one, finishes that one, or looks for orphans, and prints processor seconds,
+MB at the highest, and files.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,13 +30,16 @@ def figures(directory: Path) -> list[Figure]:
     """All figures of this area."""
     make(directory, FILES)
     found = []
-    for what, name in (("expiry", "expiry"), ("orphan cleaning", "orphans")):
+    for what, name in (
+        ("expiry", "expiry"),
+        ("expiry up to the first deleted file", "killed"),
+        ("deleting the rest", "resumed"),
+        ("orphan cleaning", "orphans"),
+    ):
         command = [sys.executable, "-m", "benchmarks.maintaining", str(directory), name]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         seconds, memory, files = map(float, printed.split())
         assert files >= FILES
-        # The first snapshot alone names the files that expiry has to delete.
-        (directory / "db.db" / "t" / "snapshot" / "snapshot-1").unlink(missing_ok=True)
         rate, title = FILES / seconds, f"{what} of {FILES:,} files, as many live ones"
         found += [
             Figure(title, rate, "files/s", "20,000/s", rate >= 20_000, more_is_better=True),
@@ -78,20 +83,48 @@ class _WithOrphans:
         return [_status(f"{path}/data-{start:036d}-{number}.parquet", FileType.File) for number in range(self._each)]
 
 
+class _WithoutDataFiles:
+    """A FileIO that deletes data files which were never written.
+
+    Args:
+        file_io: Has the other files.
+        is_killed: Whether the process is killed at the first of them.
+    """
+
+    def __init__(self, file_io: Any, is_killed: bool) -> None:
+        self._file_io = file_io
+        self._is_killed = is_killed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file_io, name)
+
+    def delete(self, path: str, recursive: bool = False) -> Any:
+        """Delete a file."""
+        if "/bucket-" not in path:
+            return self._file_io.delete(path, recursive)
+        if self._is_killed:
+            raise KeyboardInterrupt
+        return True
+
+
 def _status(path: str, kind: FileType) -> Any:
     return SimpleNamespace(path=path, size=1000, mtime=_LONG_AGO, type=kind)
 
 
 def main(warehouse: str, what: str) -> None:
-    """Plan a run, or a run that finds as many orphans as there are live files."""
+    """Plan a run, be killed in one, finish that one, or plan one that finds as many orphans as there are live files."""
     table = catalog(warehouse).get_table("db.t")
     policy = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
     if what == "orphans":
         table.file_io = _WithOrphans(table.file_io, str(table.table_path), FILES // (PARTITIONS * BUCKETS))
         policy = MaintenancePolicy(orphan_age=86_400)
-    begin = time.process_time()
-    report = maintain(table, policy, dry_run=True)
-    sys.stdout.write(f"{time.process_time() - begin} {highest_memory()} {len(report.plan.files)}\n")
+    if what in ("killed", "resumed"):
+        table.file_io = _WithoutDataFiles(table.file_io, what == "killed")
+    begin, files = time.process_time(), FILES
+    with suppress(KeyboardInterrupt):
+        report = maintain(table, policy, dry_run=what in ("expiry", "orphans"))
+        files = len(report.plan.files) + report.resumed
+    sys.stdout.write(f"{time.process_time() - begin} {highest_memory()} {files}\n")
 
 
 if __name__ == "__main__":

@@ -126,8 +126,12 @@ class CommitSession:
 
     @property
     def first_kept(self) -> int | None:
-        """The first snapshot that the consumer of the user keeps from expiring; None: it is not known."""
-        return None if self._record is None else self._record.first - 1
+        """The first snapshot that the consumer of the user keeps from expiring; None: it is not known.
+
+        If others have committed between, it keeps some more.
+        """
+        # The consumer is at the last snapshot that was examined, and the one before a consumer stays too.
+        return None if self._record is None else max(0, self._record.first - 2)
 
     def forget(self) -> None:
         """Forget what is known of the table. The next commit asks the ledger."""

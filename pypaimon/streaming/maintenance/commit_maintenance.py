@@ -1,9 +1,10 @@
 """`CommitMaintenance`: maintains a table after commits, as Java's writers do, but never in the way of one.
 
-A run of `maintain` reads what keeps the table's files: about five requests for each snapshot. So it is made for a third
-of the snapshots at a time, which makes its share of each commit about the same however many snapshots are kept. To find
-out whether that many can expire takes a listing and the time of one snapshot. Until that snapshot is old enough, and
-enough commits have followed it, nothing is requested.
+A run of `maintain` lists the table, and reads what keeps its files, except for what a commit or a run of this process
+has read before. So it is made for a tenth of the snapshots at a time, and its share of each commit stays about the same
+however many are kept. A tenth, because files beyond those that are needed are then less than a fifth of these, also
+where a compaction replaces many at once. To find out whether that many can expire takes a listing and the time of one
+snapshot. Until that snapshot is old enough, and enough commits have followed it, nothing is requested.
 
 Automatic tags that are due are created meanwhile: the first commit looks for them, and then one after each period.
 Partitions, consumers and the like, which are due as time passes, get a run each hour (`hourly_turn`).
@@ -31,9 +32,10 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.automatic_tags import PeriodTags, automatic_tags
 from pypaimon.streaming.maintenance.hourly_turn import HourlyTurn
-from pypaimon.streaming.maintenance.maintain import maintain
+from pypaimon.streaming.maintenance.maintain import run_once
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
+from pypaimon.streaming.maintenance.roots import SeenSnapshots
 from pypaimon.streaming.maintenance.tag_operations import create_due_tags
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
@@ -43,8 +45,10 @@ _LOG = StreamLog(__name__)
 
 When = Literal["off", "auto"]
 
-_FEWEST, _SHARE = 10, 3
+_FEWEST, _SHARE = 6, 10
 """Snapshots that a run expires: at least this number, and one of this many of all."""
+_HELD = 10
+"""Commits after which a consumer that holds snapshots back is looked at again."""
 _HOUR, _MINUTE = 3600.0, 60.0
 _BY_TIME = (
     option_keys.CONSUMER_EXPIRATION_TIME,
@@ -111,6 +115,7 @@ class CommitMaintenance:
         self._next_id = 0
         self._last_id: int | None = None
         self._failures, self._paused_until = 0, 0.0
+        self._seen: SeenSnapshots = {}
         self._scope = CancelScope()
         self._running: Future[None] | None = None
         self.last_report: MaintenanceReport | None = None
@@ -209,8 +214,8 @@ class CommitMaintenance:
             return False
         first_kept = min((each.next_snapshot - 1 for each in consumers_of(directory).infos()), default=None)
         if first_kept is not None and first_kept < self._bound.id and not self._rules.changelog_only:
-            # A consumer holds them back. It is looked at again after some more commits.
-            self._next_id = ids[-1] + _FEWEST
+            # A consumer holds them back.
+            self._next_id = ids[-1] + _HELD
             return False
         return True
 
@@ -240,7 +245,7 @@ class CommitMaintenance:
 
     def _maintain(self, snapshot_id: int) -> None:
         limit = self._limit(snapshot_id)
-        self.last_report = report = maintain(self._table.handle, MaintenancePolicy(expire_limit=limit))
+        self.last_report = report = run_once(self._table, MaintenancePolicy(expire_limit=limit), self._seen)
         self._timed_run, self._last_id = self._clock() + _HOUR, snapshot_id
         plan = report.plan
         if plan.earliest_id is None or plan.latest_id is None:

@@ -66,17 +66,37 @@ def maintain(
         compact: Compacts the table, unless this is a dry run; None: it is not compacted.
     """
     given = PaimonTable(a_table("maintain: table", table))
-    rules = KeepRules.of(policy or MaintenancePolicy(), given.options)
-    check_protected(given.new_directory(), (policy or MaintenancePolicy()).protect)
-    protected = (policy or MaintenancePolicy()).protected_ids
-    preparation = Preparation(given, policy or MaintenancePolicy())
+    return run_once(given, policy or MaintenancePolicy(), {}, dry_run=dry_run, compact=compact)
+
+
+def run_once(
+    table: PaimonTable,
+    policy: MaintenancePolicy,
+    seen: SeenSnapshots,
+    *,
+    dry_run: bool = False,
+    compact: Compact | None = None,
+) -> MaintenanceReport:
+    """As `maintain`, for a program that calls it again and again.
+
+    Args:
+        table: The table.
+        policy: What to keep.
+        seen: The snapshots that the call before has read, which this one does not read again.
+        dry_run: As `maintain` takes it.
+        compact: As `maintain` takes it.
+    """
+    rules = KeepRules.of(policy, table.options)
+    check_protected(table.new_directory(), policy.protect)
+    preparation = Preparation(table, policy)
     if compact is not None:
         preparation.compact(compact)
 
     def report() -> MaintenanceReport:
-        directory, now = given.new_directory(), time.time()
-        planner = ExpiryPlanner(given, directory, rules, protected, now)
-        return TableRun(given, directory, planner.plan, rules.orphans_before(now)).report(dry_run, preparation.run)
+        directory, now = table.new_directory(), time.time()
+        planner = ExpiryPlanner(table, directory, rules, policy.protected_ids, now)
+        run = TableRun(table, directory, planner.plan, rules.orphans_before(now), seen)
+        return run.report(dry_run, preparation.run)
 
     done = preparation.noted(repeated(report))
     done.log()
@@ -109,6 +129,7 @@ class TableRun:
         directory: Its files, of which nothing has been read yet.
         plan: Plans what is created and deleted of a table as it was read, without the files that nothing needs then.
         orphans_before: Files that nothing names go if they are older than this; None: they stay.
+        seen: The snapshots that earlier runs have read.
     """
 
     def __init__(
@@ -117,11 +138,13 @@ class TableRun:
         directory: TableDirectory,
         plan: Callable[[Picture], MaintenancePlan],
         orphans_before: datetime | None = None,
+        seen: SeenSnapshots | None = None,
     ) -> None:
         self._table = table
         self._directory = directory
         self._plan = plan
         self._orphans_before = orphans_before
+        self._seen: SeenSnapshots = {} if seen is None else seen
 
     def report(self, dry_run: bool = False, prepare: Callable[[], None] = lambda: None) -> MaintenanceReport:
         """Run.
@@ -137,9 +160,8 @@ class TableRun:
         """
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
         old = self._old_files()
-        seen: SeenSnapshots = {}
-        needed_files = NeededFiles(self._table, self._directory, seen)
-        picture = picture_of(self._directory, seen)
+        needed_files = NeededFiles(self._table, self._directory, self._seen)
+        picture = picture_of(self._directory, self._seen)
         plan = self._plan(picture)
         # The files of plans that an earlier run did not finish. Which of them are still needed is found out again.
         consumers = consumers_of(self._directory).directory

@@ -22,6 +22,7 @@ from pypaimon.streaming.maintenance.roots import Roots
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath, merged_changelog_range
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
+from pypaimon.streaming.metadata.listed_names import Names
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
 from pypaimon.streaming.metadata.manifests import ManifestReader, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -101,19 +102,7 @@ class References:
         A file that compaction moves to another level is deleted and added by one commit, and a rollback adds files
         again; neither depends on the order of manifests then.
         """
-        self._add_positive(self._entries(snapshot.state_lists), _NAMES.empty_table())
-
-    def _add_positive(self, entries: pa.Table, less: pa.Table) -> None:
-        """The files that are live after these entries, less others."""
-        # In parts by a character of the names, because counting takes several times the memory of the entries.
-        parts = [pc.utf8_slice_codeunits(each["file_name"], *_PART) for each in (entries, less)]
-        for part in pa.chunked_array([chunk for each in parts for chunk in each.chunks], pa.string()).unique():
-            some, others = (each.filter(pc.equal(of, part)) for each, of in zip((entries, less), parts, strict=True))
-            counts = [_counts(some, 1), _counts(others, -1)]
-            counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
-            positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
-            for each in (some, others):
-                self._add_names(each.filter(pc.is_in(each["file_name"], value_set=positive)))
+        self.names.update(_positive(self._entries(snapshot.state_lists), _NAMES.empty_table()))
 
     def _add_bases(self, snapshots: Sequence[Snapshot]) -> None:
         """The manifest lists of snapshots, and the files that a base holds beyond the state of the snapshot before.
@@ -122,38 +111,60 @@ class References:
         fast-forward to a branch whose first snapshots have expired, or a rollback that was killed. In any other case
         the base names the manifests of the state before, or others with the same live files.
         """
-        before: pa.Table | None = None
+        before: Snapshot | None = None
+        state: set[str] = set()
         for start in range(0, len(snapshots), _TOGETHER):
             portion = snapshots[start : start + _TOGETHER]
-            lists = iter(self.manifests.manifest_lists([name for each in portion for name in _both_lists(each)]))
+            lists = iter(self._manifests_of([name for each in portion for name in _both_lists(each)]))
             for each, base, delta in zip(portion, lists, lists, strict=True):
-                if before is not None and {*base["file_name"].to_pylist()} != {*before["file_name"].to_pylist()}:
-                    added, dropped = without(_distinct([base]), before), without(before, base)
-                    self._add_positive(self.manifests.entries(added, _NAMES), self.manifests.entries(dropped, _NAMES))
-                before = _distinct([base, delta])
-                self.names.update(_both_lists(each))
-                self.names.update(before["file_name"].to_pylist())
+                if before is not None and {*base} != state:
+                    key = (*_both_lists(before), each.base_manifest_list)
+                    for names in self.manifests.listed_names.get("beyond", [key], self._beyond):
+                        self.names.update(names)
+                before, state = each, {*base, *delta}
+                self.names.update(_both_lists(each), state)
+
+    def _beyond(self, keys: Sequence[tuple[str, str, str]]) -> Iterator[Names]:
+        """The live files of a base beyond those of a state: by the two lists of the state, and that of the base."""
+        for *state, base in keys:
+            before = _distinct(self.manifests.manifest_lists(state))
+            after = _distinct([self.manifests.manifest_list(base)])
+            added, dropped = without(after, before), without(before, after)
+            yield tuple(_positive(self.manifests.entries(added, _NAMES), self.manifests.entries(dropped, _NAMES)))
 
     def _add_added(self, lists: Iterable[str | None]) -> None:
         """The files that these manifest lists add, and the lists with their manifests."""
-        self._add_names(self._added(lists))
-
-    def _added(self, lists: Iterable[str | None]) -> pa.Table:
         names = [name for name in lists if name is not None]
         self._add_lists(names)
-        entries = self._entries(names)
-        return entries.filter(pc.equal(entries["kind"], EntryKind.ADD))
+        for added in self.manifests.listed_names.get("added", names, self._added_by):
+            self.names.update(added)
+
+    def _added_by(self, lists: Sequence[str]) -> Iterator[Names]:
+        for start in range(0, len(lists), _TOGETHER):
+            portion = self.manifests.manifest_lists(lists[start : start + _TOGETHER])
+            manifests = _distinct(portion)
+            found: list[Names] = []
+
+            def keep(entries: pa.Table, found: list[Names] = found) -> pa.Table:
+                found.append(tuple(_names(entries.filter(pc.equal(entries["kind"], EntryKind.ADD)))))
+                return entries.slice(0, 0)
+
+            self.manifests.entries(manifests, _NAMES, keep)
+            added = dict(zip(manifests["file_name"].to_pylist(), found, strict=True))
+            for each in portion:
+                yield tuple(name for manifest in each["file_name"].to_pylist() for name in added[manifest])
 
     def _add_changelogs(self, roots: Roots) -> None:
         self._add_added([each.changelog_manifest_list for each in roots.changelogs])
         # The others are read from the data files that their commits added.
         unproduced = [each for each in roots.changelogs if not roots.has_producer(each)]
         if unproduced:
-            self._add_lists([each.base_manifest_list for each in unproduced])
-            added = self._added([each.delta_manifest_list for each in unproduced])
+            self._add_lists([name for each in unproduced for name in _both_lists(each)])
+            entries = self._entries([each.delta_manifest_list for each in unproduced])
+            added = entries.filter(pc.equal(entries["kind"], EntryKind.ADD))
             # Streams do not read what compactions wrote, and Java deletes it.
             written = pc.not_equal(pc.fill_null(added["file_source"], -1), _COMPACT)
-            self._add_names(added.filter(written))
+            self.names.update(_names(added.filter(written)))
 
     def _add_indexes(self, snapshots: Sequence[Snapshot]) -> None:
         self.names.update(each.statistics for each in snapshots if each.statistics is not None)
@@ -168,16 +179,17 @@ class References:
         new = [name for name in dict.fromkeys(names) if name not in self.names]
         for start in range(0, len(new), _TOGETHER):
             portion = new[start : start + _TOGETHER]
-            for name, manifests in zip(portion, self.manifests.manifest_lists(portion), strict=True):
-                self.names.add(name)
-                self.names.update(manifests["file_name"].to_pylist())
+            self.names.update(portion, *self._manifests_of(portion))
+
+    def _manifests_of(self, lists: Sequence[str]) -> list[Names]:
+        """The names of the manifests of some lists, in this order."""
+        return self.manifests.listed_names.get("manifests", lists, self._listed)
+
+    def _listed(self, lists: Sequence[str]) -> Iterator[Names]:
+        return (tuple(each["file_name"].to_pylist()) for each in self.manifests.manifest_lists(lists))
 
     def _entries(self, lists: Sequence[str]) -> pa.Table:
         return self.manifests.entries(_distinct(self.manifests.manifest_lists(list(dict.fromkeys(lists)))), _NAMES)
-
-    def _add_names(self, entries: pa.Table) -> None:
-        self.names.update(map(_real_name, entries["file_name"].to_pylist()))
-        self.names.update(pc.list_flatten(entries["extra_files"]).to_pylist())
 
 
 class Candidates:
@@ -301,6 +313,25 @@ def _distinct(lists: Sequence[pa.Table]) -> pa.Table:
     for row, name in enumerate(manifests["file_name"].to_pylist()):
         first.setdefault(name, row)
     return manifests.take(pa.array(first.values(), pa.int64()))
+
+
+def _names(entries: pa.Table) -> Iterator[str]:
+    """The names of the files of these entries, and of their extra files."""
+    yield from map(_real_name, entries["file_name"].to_pylist())
+    yield from pc.list_flatten(entries["extra_files"]).to_pylist()
+
+
+def _positive(entries: pa.Table, less: pa.Table) -> Iterator[str]:
+    """The files that are live after these entries, less others."""
+    # In parts by a character of the names, because counting takes several times the memory of the entries.
+    parts = [pc.utf8_slice_codeunits(each["file_name"], *_PART) for each in (entries, less)]
+    for part in pa.chunked_array([chunk for each in parts for chunk in each.chunks], pa.string()).unique():
+        some, others = (each.filter(pc.equal(of, part)) for each, of in zip((entries, less), parts, strict=True))
+        counts = [_counts(some, 1), _counts(others, -1)]
+        counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
+        positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
+        for each in (some, others):
+            yield from _names(each.filter(pc.is_in(each["file_name"], value_set=positive)))
 
 
 def _both_lists(snapshot: Snapshot) -> tuple[str, str]:

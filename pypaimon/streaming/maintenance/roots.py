@@ -86,7 +86,7 @@ def picture_of(directory: TableDirectory, seen: SeenSnapshots | None = None) -> 
 
     Args:
         directory: The table, of which nothing has been read yet.
-        seen: The snapshots that an earlier call has read, to which this call adds.
+        seen: The snapshots that earlier calls have read. They become those that this call has found.
 
     Raises:
         CorruptTableError: A part of it is damaged, or stays missing though it is listed.
@@ -97,6 +97,9 @@ def picture_of(directory: TableDirectory, seen: SeenSnapshots | None = None) -> 
     tags = {name: tags_of(each) for name, each in directories.items()}
     seen = {} if seen is None else seen
     roots = {name: _roots(each, tags[name], seen) for name, each in directories.items()}
+    there = {each.fingerprint for found in roots.values() for each in found.all}
+    for path in [path for path, (_, snapshot) in seen.items() if snapshot.fingerprint not in there]:
+        del seen[path]
     own = directory.branch
     others = tuple(found for name, found in roots.items() if name != own)
     tag_names = {name: tuple(each.name for each in found) for name, found in tags.items()}

@@ -17,6 +17,7 @@ from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
+from pypaimon.streaming.metadata.listed_names import ListedNames
 from pypaimon.streaming.metadata.manifest_cache import SMALL_BYTES, ManifestCache
 from pypaimon.streaming.metadata.manifest_tables import (
     ENTRY_SCHEMA,
@@ -38,12 +39,16 @@ class ManifestReader:
 
     The files are immutable and their names unique, so they are cached, in 64 MiB if no cache is given. Small ones are
     cached undecoded, because they take tens of times as much memory decoded. Thread-safe.
+
+    Attributes:
+        listed_names: Names that its manifest lists lead to, as far as they were found out.
     """
 
     def __init__(self, store: Store, table_path: str, cache: ManifestCache | None = None) -> None:
         self._store = store
         self._directory = f"{table_path.rstrip('/')}/manifest"
         self._cache = cache or ManifestCache()
+        self.listed_names = ListedNames()
 
     def through(self, store: Store) -> ManifestReader:
         """The same manifests, read through another store of the same files."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from pypaimon.streaming import (
     replicate,
     stream_write_builder,
 )
-from pypaimon.streaming.consumers.consumer_manager import Consumer
+from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance, When
+from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK
@@ -111,6 +113,54 @@ def test_the_cost_of_runs_is_spread_over_commits(table: Table) -> None:
     spent = counts[-1] - counts[31]
     # Without maintenance a commit makes one of each.
     assert spent["read"] / 64 < 4 and spent["list"] / 64 < 2
+
+
+def test_a_run_reads_and_decodes_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[str] = []
+    decode = ManifestReader._decoded
+
+    def counted(reader: ManifestReader, name: str, *rest: Any) -> Any:
+        decoded.append(name)
+        return decode(reader, name, *rest)
+
+    monkeypatch.setattr(ManifestReader, "_decoded", counted)
+
+    def work(kept: int) -> tuple[int, int]:
+        table = Table(tmp_path, f"t{kept}", snapshot__num_retained__max=f"{kept}")
+        file_io = FaultFileIO()
+        status = CommitMaintenance(PaimonTable(table.handle(file_io)))
+        for earliest in (11, 21):
+            for number in range(table.latest() if table.ids() else 0, kept + earliest - 1):
+                table.commit([number])
+            for number in table.ids()[:-1]:
+                os.utime(table.snapshot_path(number), (0, 0))
+            decoded.clear()
+            file_io.forget()
+            status.after_commit(table.latest())
+            status.close()
+            assert status.last_error is None and table.ids() == [*range(earliest, kept + earliest)]
+        return len(decoded), len(file_io.calls)
+
+    assert work(20) == work(60)
+
+
+def test_what_is_due_stays_within_a_tenth(tmp_path: Path) -> None:
+    table = Table(tmp_path, "t", snapshot__num_retained__max="80")
+    counts: list[int] = []
+    write(table, table.handle(), 330, after=lambda _: counts.append(len(table.ids())))
+    # The consumer of the writer is at most 64 snapshots back.
+    assert max(counts) < 80 / 0.9 + 1, max(counts)
+    assert sum(a > b for a, b in pairwise(counts[80:])) <= 330 / 8
+
+
+def test_a_writer_knows_what_its_consumer_keeps(table: Table) -> None:
+    with stream_write_builder(table.handle()).with_commit_user("w").open_sync() as writer:
+        for number in range(5):
+            writer.write(table.arrow_rows([number]))
+            writer.commit()
+            (info,) = consumers_of(TableDirectory.of(table.handle())).infos()
+            assert writer._writer is not None
+            assert writer._writer._session.first_kept == info.next_snapshot - 1
 
 
 class NoTags(LocalFileIO):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming.maintenance import expiry_planner, needed_files, plan_execution, roots
+from pypaimon.streaming.maintenance import expiry_planner, needed_files, plan_execution, references, roots
 from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
@@ -103,8 +103,8 @@ def _young_too(self: Any, store: Any, paths: Any, before: Any) -> None:
     _OLD(self, store, paths, datetime(9999, 1, 1, tzinfo=timezone.utc))
 
 
-def _without_extra(self: Any, entries: Any) -> None:
-    self.names.update(entries["file_name"].to_pylist())
+def _without_extra(entries: Any) -> Any:
+    return entries["file_name"].to_pylist()
 
 
 def _snapshots_only(self: Any, lists: Any) -> None:
@@ -152,7 +152,7 @@ MUTANTS = (
     ),
     Mutant("consumers of writers expire", ("M5",), _set(ExpiryPlanner, "_consumer_files", frozenset())),
     Mutant("young orphans go", ("M1", "M2", "M7"), _set(OldFiles, "__init__", _young_too)),
-    Mutant("files next to data files are forgotten", ("M1",), _set(References, "_add_names", _without_extra)),
+    Mutant("files next to data files are forgotten", ("M1",), _set(references, "_names", _without_extra)),
     Mutant("what later snapshots add is forgotten", ("M1", "M2"), _set(References, "_add_added", _snapshots_only)),
     Mutant("indexes and statistics are forgotten", ("M1",), _set(References, "_add_indexes", lambda *_: None)),
     Mutant(

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,20 @@ def needed_files(table: Path) -> set[str]:
     return {name for branch in branches for name in _needed_by_branch(table, branch)}
 
 
+def needed_by(table: Path, path: Path) -> Iterator[str]:
+    """Names of the files that one snapshot or tag needs."""
+    snapshot = json.loads(path.read_text())
+    lists = [snapshot["baseManifestList"], snapshot["deltaManifestList"]]
+    yield from _live(table, lists)
+    if path.parent.name == "snapshot" and (changes := snapshot.get("changelogManifestList")):
+        yield from _added(table, changes)
+    if statistics := snapshot.get("statistics"):
+        yield statistics
+    if index := snapshot.get("indexManifest"):
+        yield index
+        yield from (entry["_FILE_NAME"] for entry in _records(table / "manifest" / index) if entry["_KIND"] == _ADD)
+
+
 def files_of(table: Path) -> set[str]:
     """Names of the data, changelog, manifest, index and statistics files of a table."""
     small = {"snapshot", "changelog", "schema", "tag", "branch", "consumer", "service"}
@@ -36,16 +51,7 @@ def files_of(table: Path) -> set[str]:
 
 def _needed_by_branch(table: Path, branch: Path) -> Iterator[str]:
     for path in [*branch.glob("snapshot/snapshot-[0-9]*"), *(p for p in branch.glob("tag/tag-*") if p.is_file())]:
-        snapshot = json.loads(path.read_text())
-        lists = [snapshot["baseManifestList"], snapshot["deltaManifestList"]]
-        yield from _live(table, lists)
-        if path.parent.name == "snapshot" and (changes := snapshot.get("changelogManifestList")):
-            yield from _added(table, changes)
-        if statistics := snapshot.get("statistics"):
-            yield statistics
-        if index := snapshot.get("indexManifest"):
-            yield index
-            yield from (entry["_FILE_NAME"] for entry in _records(table / "manifest" / index) if entry["_KIND"] == _ADD)
+        yield from needed_by(table, path)
     for path in branch.glob("changelog/changelog-[0-9]*"):
         snapshot = json.loads(path.read_text())
         if changes := snapshot.get("changelogManifestList"):
@@ -94,6 +100,12 @@ def _real(name: str) -> str:
 
 
 def _records(path: Path) -> list[Any]:
+    status = path.stat()
+    return _parsed(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(path: Path, *_: int) -> list[Any]:
     data = path.read_bytes()
     if data[:3] == b"Obj":
         return list(fastavro.reader(io.BytesIO(data)))
