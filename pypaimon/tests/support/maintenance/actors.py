@@ -114,15 +114,15 @@ class Actors:
     ) -> Iterator[None]:
         manifests = () if before is None else self.table.manifests_of(before)
         if before is not None and self.rng.random() < 0.25:
-            merged = self._put_manifest([Entry(EntryKind.ADD, each) for each in self.table.live(before)])
+            merged = self.put_manifest([Entry(EntryKind.ADD, each) for each in self.table.live(before)])
             manifests = (merged,)
             yield
-        base = self._put_list(manifests)
+        base = self.put_list(manifests)
         yield
-        delta = self._put_list([self._put_manifest(entries)])
+        delta = self.put_list([self.put_manifest(entries)])
         yield
         changelog = (
-            self._put_list([self._put_manifest([Entry(EntryKind.ADD, each) for each in changes])]) if changes else None
+            self.put_list([self.put_manifest([Entry(EntryKind.ADD, each) for each in changes])]) if changes else None
         )
         index = None if before is None else before.get("indexManifest")
         if self.rng.random() < 0.15:
@@ -139,12 +139,14 @@ class Actors:
             self.objects.now, self.table.name("u"), kind, before, base, delta, changelog, index, statistics
         )
 
-    def _put_manifest(self, entries: Sequence[Entry]) -> str:
+    def put_manifest(self, entries: Sequence[Entry]) -> str:
+        """Write a manifest; return its name."""
         name, data = self.table.manifest(entries)
         self.put(f"{ROOT}/manifest/{name}", data)
         return name
 
-    def _put_list(self, manifests: Sequence[str]) -> str:
+    def put_list(self, manifests: Sequence[str]) -> str:
+        """Write a manifest list; return its name."""
         name, data = self.table.manifest_list(manifests)
         self.put(f"{ROOT}/manifest/{name}", data)
         return name

@@ -17,13 +17,15 @@ class TableLaws:
     """What must hold after each request of anybody.
 
     - M1: All that snapshots and tags name exists. - M2: So does what long-lived changelogs need. - M3: Readers find the
-    snapshots without a gap. - M4: The latest snapshot stays. - M5: What a consumer or position needs stays.
+    snapshots without a gap. - M4: The latest snapshot stays, unless the
+    table is rolled back, and there is always one. - M5: What a consumer or position needs stays.
     - M6: At least as many snapshots stay as must. - M7: What nothing needs goes at last. - M8: Only files of the table
     are touched.
 
     Attributes:
         seen: How often something happened.
         doomed: Snapshots that a maintainer like Java's is expiring: it deletes their files first.
+        gaps: Snapshots that have vanished without anybody's doing.
         pending: Tags whose writer has not found out yet whether it was in time.
         held: For each consumer that has found its snapshot, the first that must stay.
         saved: When each consumer has saved.
@@ -33,6 +35,7 @@ class TableLaws:
     def __init__(self, objects: MemoryObjects, table: SimulatedTable) -> None:
         self.seen: Counter[str] = Counter()
         self.doomed: set[str] = set()
+        self.gaps: set[int] = set()
         self.pending: set[str] = set()
         self.held: dict[str, int] = {}
         self.saved: dict[str, float] = {}
@@ -47,7 +50,7 @@ class TableLaws:
         """An object is about to be written."""
         if not path.startswith(f"{ROOT}/"):
             raise BrokenLawError(f"M8: {path} is written")
-        self._forget(path)
+        self.forget(path)
 
     def written(self, path: str) -> None:
         """An object has been written."""
@@ -69,8 +72,10 @@ class TableLaws:
 
     def dooms(self, path: str) -> None:
         """A maintainer like Java's begins to delete the files of a snapshot, which it deletes afterwards."""
+        if number_of(path) == self.ids(path.rpartition("/")[0])[-1]:
+            raise BrokenLawError(f"M4: {path} is to go, which is the latest")
         self.doomed.add(path)
-        self._forget(path)
+        self.forget(path)
 
     def before_delete(self, path: str) -> None:
         """An object is about to be deleted."""
@@ -81,15 +86,18 @@ class TableLaws:
         if self._needed[path] > 0:
             by = [root for root, needs in self._needs.items() if path in needs]
             raise BrokenLawError(f"{'M1' if any('/changelog/' not in r for r in by) else 'M2'}: {path}, of {by}, goes")
+        own = f"{ROOT}/snapshot"
+        if path.startswith(f"{own}/") and path in self._objects and _is_snapshot(path) and len(self.ids(own)) == 1:
+            raise BrokenLawError(f"M4: {path} goes, and no snapshot is left")
         if _is_snapshot(path) and not self.is_rolling_back and path in self._objects:
             ids = self.ids(path.rpartition("/")[0])
             if number_of(path) == ids[-1]:
                 raise BrokenLawError(f"M4: {path} goes, which is the latest")
-            if path.startswith(f"{ROOT}/snapshot/") and path not in self.doomed:
+            if path.startswith(f"{ROOT}/snapshot/"):
                 for name, first in self.held.items():
                     if number_of(path) >= first:
                         raise BrokenLawError(f"M5: {path} goes, which {name} needs")
-        self._forget(path)
+        self.forget(path)
 
     def deleted(self, path: str) -> None:
         """An object has been deleted."""
@@ -127,10 +135,12 @@ class TableLaws:
     def _check_visible(self, path: str) -> None:
         directory = path.rpartition("/")[0]
         ids = self.visible_ids(directory)
-        if ids and ids[-1] - ids[0] != len(ids) - 1 and not self.is_rolling_back and not self.doomed:
+        missing = {*range(ids[0], ids[-1])} - {*ids} - self.gaps if ids else set()
+        if missing and not self.is_rolling_back and not self.doomed:
             raise BrokenLawError(f"M3: readers find {ids} after {path} has changed")
 
-    def _forget(self, path: str) -> None:
+    def forget(self, path: str) -> None:
+        """Nobody relies on a snapshot, tag or changelog any more."""
         for each in self._needs.pop(path, ()):
             self._needed[each] -= 1
 

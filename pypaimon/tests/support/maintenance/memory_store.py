@@ -114,6 +114,19 @@ class MemoryFileIO(LocalFileIO):  # type: ignore[misc]
     def delete(self, path: str, recursive: bool = False) -> Any:
         return self._handle("delete", path, lambda: self._objects.remove(path))
 
+    def exists(self, path: str) -> Any:
+        return self._handle("read", path, lambda: path in self._objects)
+
+    def try_to_write_atomic(self, path: str, content: str) -> Any:
+        """Write an object, unless there is one already."""
+        if path in self._objects:
+            return False
+        self._handle("write", path, lambda: self._objects.put(path, content.encode()))
+        return True
+
+    def _to_file(self, path: str) -> Any:
+        raise AssertionError(f"{path} is not local")
+
     def _read(self, path: str) -> bytes:
         found = self._objects.get(path)
         if found is None:

@@ -15,6 +15,7 @@ from typing import Any
 from pypaimon.streaming.commit.changes import FileChange
 from pypaimon.streaming.formats.avro_files import AvroWriter
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.paimon.handles import on_branch
 from pypaimon.streaming.paimon.write_internals import (
     INDEX_MANIFEST_ENTRY_SCHEMA,
     MANIFEST_ENTRY_SCHEMA,
@@ -97,6 +98,7 @@ class SimulatedTable:
         objects: As above.
         producer: Whether the table has a changelog producer.
         expires_consumers: Whether consumers expire that have not saved for a day.
+        keeps_changelogs: Whether changelogs outlive their snapshots.
     """
 
     def __init__(self, objects: MemoryObjects, options: dict[str, str]) -> None:
@@ -104,18 +106,19 @@ class SimulatedTable:
         self._options = tuple(options.items())
         self.producer = options.get("changelog_producer", "none") != "none"
         self.expires_consumers = "consumer__expiration_time" in options
+        self.keeps_changelogs = "changelog__num_retained__max" in options
         self._lists: dict[str, tuple[str, ...]] = {}
         self._manifests: dict[str, tuple[Entry, ...]] = {}
         self._indexes: dict[str, tuple[str, ...]] = {}
         self._counts: Counter[str] = Counter()
         objects.put(f"{ROOT}/schema/schema-0", _template(self._options)[1])
 
-    def handle(self, file_io: Any) -> Any:
+    def handle(self, file_io: Any, branch: str = "main") -> Any:
         """A new handle, whose requests go through a FileIO."""
         handle = copy.copy(_template(self._options)[0])
         handle.file_io, handle.table_path = file_io, ROOT
         vars(handle).pop("_pypaimon_streaming_directories", None)
-        return handle
+        return handle if branch == "main" else on_branch(handle, branch)
 
     def name(self, prefix: str) -> str:
         """A name that no other file has."""

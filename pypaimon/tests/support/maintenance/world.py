@@ -67,16 +67,17 @@ class World:
     Args:
         seed: Decides everything.
         weather: How bad it is.
+        options: Of the table; None: drawn.
 
     Attributes:
         laws: The invariants.
     """
 
-    def __init__(self, seed: int, weather: Weather | None = None) -> None:
+    def __init__(self, seed: int, weather: Weather | None = None, options: dict[str, str] | None = None) -> None:
         self.rng = random.Random(seed)
         self.weather = weather or Weather()
         self.objects = MemoryObjects()
-        self.options = self.rng.choice(KINDS)
+        self.options = self.rng.choice(KINDS) if options is None else options
         self.table = SimulatedTable(self.objects, self.options)
         self.laws = TableLaws(self.objects, self.table)
         self.actors = Actors(self.rng, self.objects, self.table, self.laws)
@@ -119,7 +120,7 @@ class World:
         self.check_rest(2)
 
     def check_rest(self, most: int) -> None:
-        """Check that only what is needed is left, and only the snapshots that the rules and consumers keep."""
+        """Check that only what is needed is left, and no plan."""
         left = {
             path
             for path in self.objects.paths()
@@ -127,11 +128,15 @@ class World:
         }
         if left - self.laws.needed():
             raise BrokenLawError(f"M7: {sorted(left - self.laws.needed())} is left")
+        self.check_kept(most)
+        if any(name.startswith("maintenance-") for name in self.objects.names(f"{ROOT}/consumer")):
+            raise BrokenLawError("M7: a plan is left")
+
+    def check_kept(self, most: int) -> None:
+        """Check that only the snapshots are left that the rules and consumers keep."""
         ids, first = self.laws.ids(f"{ROOT}/snapshot"), self._first_kept()
         if len([each for each in ids if each < first]) > most - len([each for each in ids if each >= first]) > 0:
             raise BrokenLawError(f"M7: snapshots {ids} are left, kept are those from {first}")
-        if any(name.startswith("maintenance-") for name in self.objects.names(f"{ROOT}/consumer")):
-            raise BrokenLawError("M7: a plan is left")
 
     def _first_kept(self) -> int:
         paths = [f"{ROOT}/consumer/{each}" for each in self.objects.names(f"{ROOT}/consumer")]
@@ -142,8 +147,7 @@ class World:
 
     def maintain(self, policy: MaintenancePolicy) -> Any:
         """A run of maintenance; None if it was killed, or gave up for a reason that passes."""
-        handle = self.table.handle(MemoryFileIO(self.objects, self._request))
-        TableDirectory.of(handle).store._common.sleep = lambda _: None
+        handle = self.handle()
         before = len(self.laws.visible_ids(f"{ROOT}/snapshot"))
         # A run inside of another one may keep fewer snapshots.
         self._least = [*(min(each, policy.min_snapshots or 10) for each in self._least), policy.min_snapshots or 10]
@@ -175,6 +179,12 @@ class World:
         self.laws.seen["run"] += 1
         self.laws.seen["expired"] += len(report.plan.snapshot_ids)
         return report
+
+    def handle(self, branch: str = "main") -> Any:
+        """A handle of a process that begins now."""
+        handle = self.table.handle(MemoryFileIO(self.objects, self._request), branch)
+        TableDirectory.of(handle).store._common.sleep = lambda _: None
+        return handle
 
     def _policy(self) -> MaintenancePolicy:
         rng = self.rng
