@@ -9,7 +9,10 @@ from support.groups.invariants import BrokenLawError
 from support.maintenance.memory_store import MemoryObjects
 from support.maintenance.simulated_table import ROOT, SimulatedTable, is_root, number_of, parsed
 
+_SKEW = 600
+"""Seconds by which clocks may differ at most."""
 _CONSUMERS = f"{ROOT}/consumer/consumer-"
+_IMMUTABLE = ("bucket-0", "manifest", "index", "statistics", "schema")
 _SNAPSHOT = re.compile(r"snapshot-\d+")
 
 
@@ -29,7 +32,8 @@ class TableLaws:
         pending: Tags whose writer has not found out yet whether it was in time.
         held: For each consumer that has found its snapshot, the first that must stay.
         saved: When each consumer has saved.
-        is_rolling_back: Whether the latest snapshots are deleted on purpose.
+        is_rolling_back: Whether a snapshot is deleted or replaced on purpose.
+        rollbacks: How many rollbacks are under way.
     """
 
     def __init__(self, objects: MemoryObjects, table: SimulatedTable) -> None:
@@ -40,20 +44,28 @@ class TableLaws:
         self.held: dict[str, int] = {}
         self.saved: dict[str, float] = {}
         self.is_rolling_back = False
-        self.expiration = 86_400 if table.expires_consumers else float("inf")
+        self.rollbacks = 0
+        self.expiration = 86_400 - _SKEW if table.expires_consumers else float("inf")
         self._objects = objects
         self._table = table
         self._needs: dict[str, frozenset[str]] = {}
         self._needed: Counter[str] = Counter()
+        self._before: bytes | None = None
 
     def before_write(self, path: str) -> None:
         """An object is about to be written."""
         if not path.startswith(f"{ROOT}/"):
-            raise BrokenLawError(f"M8: {path} is written")
+            raise BrokenLawError(f"M10: {path} is written")
+        self._before = self._objects.get(path)
         self.forget(path)
 
     def written(self, path: str) -> None:
         """An object has been written."""
+        before, self._before = self._before, None
+        is_final = is_root(path) and not self.is_rolling_back and path not in self.pending
+        is_immutable = path.removeprefix(f"{ROOT}/").partition("/")[0] in _IMMUTABLE
+        if before is not None and (is_final or is_immutable) and not _is_same(before, self._objects.get(path) or b""):
+            raise BrokenLawError(f"M8: {path} has changed")
         if is_root(path) and path not in self.pending and path not in self.doomed:
             self.establish(path)
         if self._is_of_readers(path):
@@ -80,7 +92,11 @@ class TableLaws:
     def before_delete(self, path: str) -> None:
         """An object is about to be deleted."""
         if not path.startswith(f"{ROOT}/"):
-            raise BrokenLawError(f"M8: {path} is deleted")
+            raise BrokenLawError(f"M10: {path} is deleted")
+        if path.startswith((f"{ROOT}/consumer/group-", f"{ROOT}/consumer/sink-")):
+            raise BrokenLawError(f"M5: {path} goes, which a group or a writer needs")
+        if path.startswith(f"{ROOT}/schema/") and not self.is_rolling_back:
+            raise BrokenLawError(f"M1: {path} goes")
         if path.startswith(_CONSUMERS):
             self._check_consumer(path.removeprefix(_CONSUMERS))
         if self._needed[path] > 0:
@@ -136,8 +152,13 @@ class TableLaws:
         directory = path.rpartition("/")[0]
         ids = self.visible_ids(directory)
         missing = {*range(ids[0], ids[-1])} - {*ids} - self.gaps if ids else set()
-        if missing and not self.is_rolling_back and not self.doomed:
+        if missing and not self.is_rolling_back and not self.rollbacks and not self.doomed:
             raise BrokenLawError(f"M3: readers find {ids} after {path} has changed")
+
+    def is_complete(self, path: str) -> bool:
+        """Whether all is there that a snapshot, tag or changelog needs."""
+        data = self._objects.get(path)
+        return data is not None and all(each in self._objects for each in self._table.needs(path, parsed(data)))
 
     def forget(self, path: str) -> None:
         """Nobody relies on a snapshot, tag or changelog any more."""
@@ -147,3 +168,8 @@ class TableLaws:
 
 def _is_snapshot(path: str) -> bool:
     return _SNAPSHOT.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def _is_same(first: bytes, second: bytes) -> bool:
+    """Whether two contents are the same, or two texts of the same JSON."""
+    return first == second or (first.startswith(b"{") and second.startswith(b"{") and parsed(first) == parsed(second))

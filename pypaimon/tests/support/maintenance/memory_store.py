@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -12,7 +12,7 @@ from pyarrow.fs import FileType
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 Handler = Callable[[str, str, Callable[[], Any]], Any]
-"""Gets the kind of a request (`read`, `list`, `write`, `delete`), its path, and what makes it."""
+"""Gets the kind of a request (`read`, `list`, `write`, `create`, `delete`), its path, and what makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,19 @@ class MemoryObjects:
     def remove(self, path: str) -> bool:
         """Delete an object, with directories that become empty; return whether it was there."""
         directory, _, name = path.rpartition("/")
-        if self._directories.get(directory, {}).pop(name, None) is None:
+        if self._directories.get(directory, {}).get(name) is None:
             return False
+        del self._directories[directory][name]
         while not self._directories[directory] and directory.count("/") > 2:
             del self._directories[directory]
             directory, _, name = directory.rpartition("/")
             del self._directories[directory][name]
         return True
+
+    @property
+    def directories(self) -> Collection[str]:
+        """The directories that are not empty."""
+        return self._directories.keys()
 
     def names(self, directory: str) -> list[str]:
         """The entries of a directory."""
@@ -119,10 +125,7 @@ class MemoryFileIO(LocalFileIO):  # type: ignore[misc]
 
     def try_to_write_atomic(self, path: str, content: str) -> Any:
         """Write an object, unless there is one already."""
-        if path in self._objects:
-            return False
-        self._handle("write", path, lambda: self._objects.put(path, content.encode()))
-        return True
+        return self._handle("create", path, lambda: self._objects.put(path, content.encode()))
 
     def _to_file(self, path: str) -> Any:
         raise AssertionError(f"{path} is not local")

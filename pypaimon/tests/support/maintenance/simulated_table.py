@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pypaimon.streaming.commit.changes import FileChange
+from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.formats.avro_files import AvroWriter
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.paimon.handles import on_branch
@@ -146,6 +147,18 @@ class SimulatedTable:
         writer = _writers()[2]
         return name, writer.file([writer.encode(vectors(each, "d")) for each in files])
 
+    def learn(self, path: str) -> None:
+        """Remember what a manifest or manifest list says that the library has written."""
+        name = path.rpartition("/")[2]
+        known = name in self._lists or name in self._manifests or name in self._indexes
+        if "/manifest/" not in path or known:
+            return
+        records = record_files.to_records(record_files.parse(self.objects.get(path) or b""))
+        if name.startswith("manifest-list"):
+            self._lists[name] = tuple(each["_FILE_NAME"] for each in records)
+        else:
+            self._manifests[name] = tuple(map(_entry, records))
+
     def manifests_of(self, snapshot: Value) -> tuple[str, ...]:
         """The manifests of the state of a snapshot."""
         return self._lists[snapshot["baseManifestList"]] + self._lists[snapshot["deltaManifestList"]]
@@ -247,3 +260,9 @@ def _meta(name: str, added_files: int, deleted_files: int) -> Value:
         "_MIN_BUCKET": 0, "_MAX_BUCKET": 0, "_MIN_LEVEL": 0, "_MAX_LEVEL": 9, "_MIN_ROW_ID": None,
         "_MAX_ROW_ID": None, "_TOTAL_BUCKETS": 1,
     }  # fmt: skip
+
+
+def _entry(record: Value) -> Entry:
+    file = record["_FILE"]
+    (extra,) = file["_EXTRA_FILES"] or (None,)
+    return Entry(EntryKind(record["_KIND"]), DataFile(file["_FILE_NAME"], file["_LEVEL"], extra, file["_FILE_SOURCE"]))

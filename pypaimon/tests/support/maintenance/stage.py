@@ -16,8 +16,9 @@ from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
 from support.maintenance.actors import snapshot_value
 from support.maintenance.java_maintainer import JavaMaintainer
+from support.maintenance.simulated_process import simulated
 from support.maintenance.simulated_table import COMPACT, ROOT, DataFile, Entry, number_of
-from support.maintenance.world import DAY, Weather, World, simulated
+from support.maintenance.world import DAY, Weather, World
 
 ONE = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
-
-import pyarrow as pa
-import pytest
 
 from pypaimon.streaming import MaintenancePolicy, maintain
 from pypaimon.streaming.errors import MaintenanceConflictError, PaimonStreamError, StoreError
-from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.maintenance import plan_execution
-from pypaimon.streaming.maintenance.plan_execution import PlanExecution
-from pypaimon.streaming.metadata import manifest_tables
-from pypaimon.streaming.metadata.manifest_tables import Parser
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
 from support.maintenance.actors import Actors, Steps
 from support.maintenance.laws import TableLaws
 from support.maintenance.memory_store import MemoryFileIO, MemoryObjects
-from support.maintenance.simulated_table import ROOT, SimulatedTable, parsed
+from support.maintenance.operations import Operation, drawn_operation
+from support.maintenance.simulated_process import simulated
+from support.maintenance.simulated_table import ROOT, SimulatedTable, is_root, parsed
 
 DAY = 86_400
-_MODULE = importlib.import_module("pypaimon.streaming.maintenance.maintain")
 _KEPT = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
 KINDS: tuple[dict[str, str], ...] = (
     {"changelog_producer": "input"},
@@ -49,6 +39,9 @@ class Weather:
         kills: Share of requests at which it is killed.
         others: Share of requests before which others do something.
         nested: Share of requests before which another run begins.
+        operations: Share of requests before which a user rolls back, or changes tags and branches.
+        stale: Share of listings of snapshots that lack the newest one.
+        skew: By how many seconds clocks differ.
         rounds: The most runs of a history before it comes to rest.
         twice: Share of histories in which the run at rest is repeated.
     """
@@ -57,6 +50,9 @@ class Weather:
     kills: float = 0.008
     others: float = 0.08
     nested: float = 0.008
+    operations: float = 0.006
+    stale: float = 0.01
+    skew: float = 120.0
     rounds: int = 2
     twice: float = 0.25
 
@@ -86,6 +82,9 @@ class World:
         self._active: list[Steps] = []
         self._late: list[str] = []
         self._is_calm = False
+        self._operations: list[Operation | None] = []
+        self.skew = 0.0
+        self.position: int | None = None
         # Runs that have looked for consumers for the last time: they do not see one that comes later.
         self.checked: set[int] = set()
         self._checking: set[int] = set()
@@ -96,19 +95,20 @@ class World:
             for _ in range(self.rng.randint(1, 5)):
                 self.finish(self._new_actor())
             self._turn(3)
-            if self.rng.random() < 0.15:
-                self._drain()
-                self.actors.roll_back()
+            if self.rng.random() < 0.3:
+                self.operate(drawn_operation(self.actors))
             if self.rng.random() < 0.3:
                 self._drain()
                 self.objects.now += self.rng.uniform(1, 2) * DAY
-            self.maintain(self._policy())
+            self._protect()
+            self.maintain(self._policy(), self._any_branch())
         self.come_to_rest()
 
     def come_to_rest(self) -> None:
         """Without faults and others, everything goes that nothing needs."""
         self._is_calm = True
         self._drain()
+        self._protect(None)
         self.objects.now += 2 * DAY
         policy = MaintenancePolicy(min_snapshots=1, max_snapshots=2, orphan_age=DAY)
         self.maintain(policy)
@@ -145,13 +145,13 @@ class World:
 
     # ---- Maintenance
 
-    def maintain(self, policy: MaintenancePolicy) -> Any:
+    def maintain(self, policy: MaintenancePolicy, branch: str = "main") -> Any:
         """A run of maintenance; None if it was killed, or gave up for a reason that passes."""
-        handle = self.handle()
-        before = len(self.laws.visible_ids(f"{ROOT}/snapshot"))
+        handle, snapshots = self.handle(branch), f"{self.actors.home(branch)}/snapshot"
+        before = len(self.laws.visible_ids(snapshots))
         # A run inside of another one may keep fewer snapshots.
         self._least = [*(min(each, policy.min_snapshots or 10) for each in self._least), policy.min_snapshots or 10]
-        self.depth += 1
+        self._begin(None)
         try:
             report = maintain(handle, policy)
         except Killed:
@@ -163,22 +163,83 @@ class World:
             self.laws.seen[type(error).__name__] += 1
             return None
         except PaimonStreamError as error:
-            if self.laws.pending and not self._is_calm:
-                # A tag that came too late, whose writer has not found that out yet.
+            if not self._is_calm and (self.laws.pending or not self.laws.visible_ids(snapshots)):
+                # A tag that came too late, whose writer has not found that out yet, or a branch that was deleted.
                 self.laws.seen["damaged for a moment"] += 1
                 return None
             raise BrokenLawError(f"M7: {error!r}") from error
         finally:
-            self.checked.discard(self.depth)
-            self._checking.discard(self.depth)
-            self.depth -= 1
+            self._end()
             least = min(self._least.pop(), before)
             self._do_late()
-        if len(self.laws.visible_ids(f"{ROOT}/snapshot")) < least:
-            raise BrokenLawError(f"M6: {self.laws.ids(f'{ROOT}/snapshot')} is left of {before} snapshots")
-        self.laws.seen["run"] += 1
+        if snapshots in self.objects.directories and len(self.laws.visible_ids(snapshots)) < least:
+            raise BrokenLawError(f"M6: {self.laws.ids(snapshots)} is left of {before} snapshots")
+        self.laws.seen["run" if branch == "main" else "run of a branch"] += 1
         self.laws.seen["expired"] += len(report.plan.snapshot_ids)
         return report
+
+    def operate(self, operation: Operation | None) -> None:
+        """A user calls the library."""
+        if operation is None:
+            return
+        if operation.rolls_back:
+            self._least = [0 for _ in self._least]
+            self._protect(None)
+            self.laws.rollbacks += 1
+        self._begin(operation)
+        is_done = False
+        try:
+            operation.call(self.handle())
+            is_done = True
+        except Killed:
+            self.laws.seen["killed"] += 1
+        except PaimonStreamError as error:
+            self.laws.seen[f"{operation.name}: {type(error).__name__}"] += 1
+        finally:
+            self._end()
+            self.laws.rollbacks -= operation.rolls_back
+            self._do_late()
+        self.laws.seen[operation.name] += is_done
+        self._settle(operation, is_done)
+
+    def _begin(self, operation: Operation | None) -> None:
+        self.depth += 1
+        self._operations.append(operation)
+        self.skew = 0.0 if self._is_calm else self.rng.uniform(-1, 1) * self.weather.skew
+
+    def _end(self) -> None:
+        self.checked.discard(self.depth)
+        self._checking.discard(self.depth)
+        self.depth -= 1
+        self._operations.pop()
+
+    def _settle(self, operation: Operation, is_done: bool) -> None:
+        """What an operation has written counts from now on. What it has not finished its user deletes."""
+        if operation.branch is not None and not is_done:
+            self.actors.drop_branch(operation.branch)
+        for path in dict.fromkeys(operation.written):
+            if path in self.laws.pending and path in self.objects:
+                if "/tag/" in path and not is_done and not self.laws.is_complete(path):
+                    self.actors.remove(path)
+                else:
+                    self.laws.establish(path)
+            self.laws.pending.discard(path)
+        names = [each.removeprefix("branch-") for each in self.objects.names(f"{ROOT}/branch")]
+        self.actors.branches = [each for each in names if self.actors.ids(each)]
+
+    def _protect(self, share: float | None = 0.2) -> None:
+        """A position without a file: named to each run from now on, or not any more."""
+        if share is None:
+            self.laws.held.pop("position", None)
+            self.position = None
+        elif self.position is None and self.rng.random() < share:
+            ids = self.laws.visible_ids(f"{ROOT}/snapshot")
+            if ids:
+                self.position = self.rng.choice(ids)
+                self.laws.held["position"] = self.position - 1 if self.position - 1 in ids else self.position
+
+    def _any_branch(self) -> str:
+        return self.rng.choice(self.actors.branches or ["main"]) if self.rng.random() < 0.3 else "main"
 
     def handle(self, branch: str = "main") -> Any:
         """A handle of a process that begins now."""
@@ -194,7 +255,8 @@ class World:
             max_snapshots=rng.choice([None, least, least + 2]),
             snapshot_age=rng.choice([None, 0, 60, 600]),
             expire_limit=rng.choice([None, None, 2]),
-            orphan_age=rng.choice([None, DAY]),
+            orphan_age=rng.choice([None, DAY + 2 * self.weather.skew]),
+            protect=() if self.position is None else (self.position,),
         )
 
     def _request(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
@@ -208,7 +270,9 @@ class World:
             self._turn(rng.randint(1, 3))
         if self.depth < 2 and rng.random() < weather.nested:
             self.laws.seen["nested"] += 1
-            self.maintain(self._policy())
+            self.maintain(self._policy(), self._any_branch())
+        if self.depth < 2 and rng.random() < weather.operations:
+            self.operate(drawn_operation(self.actors))
         if rng.random() < weather.kills:
             if rng.random() < 0.5:
                 self._answer(kind, path, answer)
@@ -221,18 +285,43 @@ class World:
             elif outcome < 0.6 and kind == "delete":
                 self._late.append(path)
             raise ConnectionResetError(104, "connection reset by peer")
-        return self._answer(kind, path, answer)
+        found = self._answer(kind, path, answer)
+        if kind == "list" and path.endswith("/snapshot") and rng.random() < weather.stale:
+            return self._stale(path, found)
+        return found
+
+    def _stale(self, directory: str, found: list[Any]) -> list[Any]:
+        """A listing from before the newest snapshot, if a hint shows that there is one."""
+        newest = f"snapshot-{(self.objects.get(f'{directory}/LATEST') or b'').decode()}"
+        if self._operations[-1] is not None or len(found) < 5:
+            return found
+        self.laws.seen["stale"] += 1
+        return [each for each in found if not each.path.endswith(f"/{newest}")]
 
     def _answer(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
-        if kind == "write":
+        operation = self._operations[-1] if self._operations else None
+        if kind == "create":
+            # As `write`, if there is no such object.
+            if path in self.objects:
+                return False
+        elif kind not in ("write", "delete"):
+            return answer()
+        rolls_back, self.laws.is_rolling_back = self.laws.is_rolling_back, operation is not None
+        try:
+            if kind == "delete":
+                self.laws.before_delete(path)
+                answer()
+                return self.laws.deleted(path)
             self.laws.before_write(path)
+            if operation is not None and is_root(path):
+                operation.written.append(path)
+                self.laws.pending.add(path)
             answer()
-            return self.laws.written(path)
-        if kind == "delete":
-            self.laws.before_delete(path)
-            answer()
-            return self.laws.deleted(path)
-        return answer()
+            self.table.learn(path)
+            self.laws.written(path)
+        finally:
+            self.laws.is_rolling_back = rolls_back
+        return True
 
     def _do_late(self) -> None:
         """Deletes that were given up take effect, at the end of the run at the latest."""
@@ -266,12 +355,11 @@ class World:
     def _new_actor(self) -> Iterator[None]:
         actors, branches = self.actors, ["main", "main", "main", *self.actors.branches]
         branch = self.rng.choice(branches)
-        what = self.rng.choices(
-            ["APPEND", "COMPACT", "OVERWRITE", "tag", "untag", "branch", "unbranch", "consume", "progress"],
-            [10, 4, 1, 2, 0.7, 0.7, 0.3, 1, 2],
-        )[0]
+        what = self.rng.choices(list(_ACTORS), list(_ACTORS.values()))[0]
         if what.isupper():
             return actors.commit(what, branch)
+        if what == "write":
+            return actors.write()
         if what in ("tag", "untag"):
             return getattr(actors, what)(branch)  # type: ignore[no-any-return]
         if what == "consume":
@@ -279,69 +367,10 @@ class World:
         return getattr(actors, what)()  # type: ignore[no-any-return]
 
 
-@contextmanager
-def simulated(world: World) -> Iterator[None]:
-    """Requests are made at once, on the caller's thread, and the time of maintenance is the world's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifest_tables, "_together", _DECODE)
-        patch.setattr(IOPool, "submit", lambda _, function, *args: _Answer(function, args))
-        patch.setattr(IOPool, "result", lambda _, future: future.result())
-        patch.setattr(_MODULE, "time", SimpleNamespace(time=lambda: world.objects.now))
-        check = PlanExecution._check_unchanged
-
-        def check_unchanged(run: Any, *args: Any) -> None:
-            world._checking.add(world.depth)
-            check(run, *args)
-
-        patch.setattr(PlanExecution, "_check_unchanged", check_unchanged)
-        counter = iter(range(1_000_000))
-        patch.setattr(plan_execution, "uuid4", lambda: next(counter))
-        yield
-
-
-class _Decoded:
-    """Tables of manifests that were decoded before: runs and seeds decode the same ones again and again."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[bytes, int, str], pa.Table] = {}
-
-    def __call__(self, files: Sequence[bytes], parsers: Sequence[Parser], *rest: Any) -> list[pa.Table]:
-        keys = [(data, len(each.columns), each.schema.names[0]) for data, each in zip(files, parsers, strict=True)]
-        known = self._known
-        new = [index for index, key in enumerate(keys) if key not in known]
-        if new:
-            if len(known) > _DECODED:
-                known.clear()
-                new = [*range(len(files))]
-            found = _TOGETHER([files[index] for index in new], [parsers[index] for index in new], *rest)
-            known.update(zip((keys[index] for index in new), found, strict=True))
-        return [known[key] for key in keys]
-
-
-_DECODED = 4000
-"""The most tables that are kept."""
-_TOGETHER = manifest_tables._together
-_DECODE = _Decoded()
-
-
-class _Answer:
-    """The outcome of a request that was made at once."""
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._error: Exception | None = None
-        self._value: Any = None
-        try:
-            self._value = function(*args)
-        except Exception as error:  # noqa: BLE001 - raised to the caller that waits
-            self._error = error
-
-    def result(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def cancel(self) -> None:
-        """It is too late."""
+_ACTORS = {
+    "APPEND": 10.0, "COMPACT": 4.0, "OVERWRITE": 0.7, "DROP": 0.3, "tag": 2.0, "untag": 0.7, "branch": 0.7,
+    "unbranch": 0.3, "consume": 1.0, "progress": 2.0, "write": 1.0,
+}  # fmt: skip
 
 
 def live(seed: int, weather: Weather | None = None) -> World:
