@@ -267,6 +267,43 @@ def half_expired(stage: Stage) -> None:
     stage.check_rest(1)
 
 
+# ---- What random histories have found
+
+
+def hints_of_two_runs(stage: Stage) -> None:
+    """One run has hidden four snapshots, and another one expires two of them, just before the first is deleted."""
+    for name in "abcdef":
+        stage.commit(name)
+    few = MaintenancePolicy(min_snapshots=1, max_snapshots=1, expire_limit=2)
+    stage.when("delete", "/snapshot/snapshot-5", lambda: stage.expire(few))
+    stage.expire()
+
+
+def branch_goes(stage: Stage) -> None:
+    """It is deleted while it is maintained."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.when("list", "/branch", lambda: stage.actors.drop_branch("b"))
+    stage.expire(branch="b")
+
+
+def tag_goes(stage: Stage) -> None:
+    """It is deleted while a branch is made of it."""
+    stage.tag("t", stage.commit("a"))
+    stage.when("read", "/tag/tag-t", lambda: stage.untag("t"), skipped=1)
+    stage.create_branch("b", "t")
+
+
+def tag_of_a_branch_goes(stage: Stage) -> None:
+    """It is deleted while main is fast-forwarded to its branch."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.when("write", "/consumer-pypaimon-pin", lambda: stage.actors.remove(f"{ROOT}/branch/branch-b/tag/tag-t"))
+    stage.fast_forward("b")
+
+
 HISTORIES = (
     History("6978: files go first", "M1: .*/data-a, .*snapshot-1", files_before_snapshots, judges_order=True),
     History("7710: references are listed once", "M1: .*, of .*snapshot-2", cleaner_meanwhile),
@@ -319,5 +356,9 @@ HISTORIES = (
 HARMLESS = (
     History("a table that was never committed to", "", never_committed),
     History("a snapshot that has expired by half", "", half_expired),
+    History("two runs hide other snapshots", "", hints_of_two_runs),
+    History("a branch goes while it is maintained", "", branch_goes, refused=True),
+    History("a tag goes while a branch is made of it", "", tag_goes, refused=True),
+    History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )
-"""What looks like damage: all that nothing needs goes at last."""
+"""What looks like damage, and what random histories have found."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from pypaimon.streaming import MaintenancePolicy, maintain
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.maintenance import delete_tag, fast_forward, rollback
+from pypaimon.streaming.maintenance import create_branch, delete_tag, fast_forward, rollback
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
@@ -31,6 +31,7 @@ class Moment:
     part: str
     do: Callable[[], Any]
     times: int
+    skipped: int
 
 
 class Stage(World):
@@ -149,7 +150,7 @@ class Stage(World):
 
     # ---- What happens meanwhile
 
-    def when(self, kind: str, part: str, do: Callable[[], Any], times: int = 1) -> None:
+    def when(self, kind: str, part: str, do: Callable[[], Any], times: int = 1, skipped: int = 0) -> None:
         """Do something before a request of maintenance.
 
         Args:
@@ -157,16 +158,19 @@ class Stage(World):
             part: A part of its path.
             do: It may raise, which is the answer then.
             times: How often at most.
+            skipped: How many of such requests come before.
         """
-        self._moments.append(Moment(kind, part, do, times))
+        self._moments.append(Moment(kind, part, do, times, skipped))
 
     def _request(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
         if kind == "list" and path.endswith("/consumer") and self.depth in self._checking:
             self.checked.add(self.depth)
         for each in self._moments:
             if each.times and each.kind == kind and each.part in path:
-                each.times -= 1
-                each.do()
+                each.skipped -= 1
+                if each.skipped < 0:
+                    each.times -= 1
+                    each.do()
         found = self._answer(kind, path, answer)
         return [each for each in found if each.path not in self._hidden] if kind == "list" else found
 
@@ -244,6 +248,10 @@ class Stage(World):
         with self._refusals():
             fast_forward(self.handle(), branch, discard_own_commits=True)
         self.laws.is_rolling_back = False
+
+    def create_branch(self, name: str, tag: str) -> None:
+        with self._refusals():
+            create_branch(self.handle(), name, tag=tag)
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
