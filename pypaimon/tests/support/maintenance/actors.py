@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from pypaimon.streaming.maintenance.expiry_planner import EXPIRED
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.maintenance.laws import TableLaws
 from support.maintenance.memory_store import MemoryObjects
@@ -266,7 +267,7 @@ class Actors:
             self.laws.held[user] = latest["id"]
             self.laws.seen["ledger"] += 1
 
-    def progress(self) -> Steps:
+    def progress(self, is_seen: Callable[[], bool]) -> Steps:
         """A consumer saves its progress, or ends."""
         if not self.laws.held:
             return
@@ -280,9 +281,14 @@ class Actors:
             del self.laws.held[name]
             self.remove(path)
             return
+        if json.loads(data).get("owner") == EXPIRED:
+            # The reader finds out that it has come too late.
+            del self.laws.held[name]
+            return
         following = min(json.loads(data)["nextSnapshot"] + self.rng.randint(0, 3), max(self.ids(), default=0) + 1)
         self.put(path, json.dumps({"nextSnapshot": following}).encode())
-        self.laws.saved[name] = self.objects.now
+        if is_seen():
+            self.laws.saved[name] = self.objects.now
         self.laws.held[name] = following - 1
         yield
 

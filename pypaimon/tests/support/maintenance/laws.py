@@ -19,7 +19,8 @@ _SNAPSHOT = re.compile(r"snapshot-\d+")
 class TableLaws:
     """What must hold after each request of anybody.
 
-    - M1: All that snapshots and tags name exists. - M2: So does what long-lived changelogs need. - M3: Readers find the
+    - M1: All that snapshots and tags name exists. - M2: So does what long-lived changelogs need,
+    and they are kept. - M3: Readers find the
     snapshots without a gap. - M4: The latest snapshot stays, unless the
     table is rolled back, and there is always one. - M5: What a consumer or position needs stays.
     - M6: At least as many snapshots stay as must. - M7: What nothing needs goes at last. - M8: Only files of the table
@@ -124,6 +125,11 @@ class TableLaws:
     def ids(self, directory: str) -> list[int]:
         """Ids of the snapshots of a branch."""
         return sorted(number_of(name) for name in self._objects.names(directory) if _SNAPSHOT.fullmatch(name))
+
+    def changelog_ids(self) -> list[int]:
+        """Ids of the long-lived changelogs."""
+        names = self._objects.names(f"{ROOT}/changelog")
+        return sorted(number_of(name) for name in names if name.startswith("changelog-"))
 
     def visible_ids(self, directory: str) -> list[int]:
         """Ids that readers find: from the one of the hint, if the one before is gone."""

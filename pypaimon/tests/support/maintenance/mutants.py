@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
-from pypaimon.streaming.maintenance import expiry_planner, needed_files, plan_execution, roots
+from pypaimon.streaming import MaintenancePolicy
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.maintenance import (
+    branch_fast_forward,
+    branches,
+    expiry_planner,
+    kept_changelogs,
+    needed_files,
+    plan_execution,
+    roots,
+    table_rollback,
+)
 from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
@@ -18,7 +30,9 @@ from pypaimon.streaming.maintenance.needed_files import NeededFiles
 from pypaimon.streaming.maintenance.orphans import OldFiles
 from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.maintenance.references import References
-from support.maintenance.world import Weather
+from pypaimon.streaming.maintenance.tag_writer import TagWriter
+from pypaimon.streaming.metadata.snapshots import SnapshotManager
+from support.maintenance.world import KINDS, Weather
 
 maintain = importlib.import_module("pypaimon.streaming.maintenance.maintain")
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -33,12 +47,14 @@ class Mutant:
         laws: Invariants that it violates.
         patch: Takes it away.
         weather: Weather in which it is found soonest.
+        seed: A seed that has found it.
     """
 
     what: str
     laws: tuple[str, ...]
     patch: Patch
     weather: Weather = field(default_factory=Weather)
+    seed: int = 0
 
 
 def _set(owner: Any, name: str, value: Any) -> Patch:
@@ -116,6 +132,35 @@ BUSY = Weather(others=0.2, kills=0.002, nested=0.01)
 DEADLY = Weather(kills=0.03)
 PAIRS = Weather(nested=0.03, kills=0.01)
 
+
+@contextmanager
+def _no_pin(*_: Any) -> Iterator[None]:
+    yield
+
+
+def _moved_back(self: EarliestHint, *args: int) -> None:
+    _MOVE(self, *args)
+    if self.leads_further:
+        self.leads_further = False
+        self._to, self._before = args[0], self._snapshots.hinted_earliest_id()
+        self._store.write_atomic(self._path, str(args[0]).encode())
+
+
+def _without_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Store.write_atomic
+
+    def write_atomic(store: Store, path: str, data: bytes) -> None:
+        if "/consumer/maintenance-" not in path:
+            write(store, path, data)
+
+    monkeypatch.setattr(Store, "write_atomic", write_atomic)
+
+
+_MOVE = EarliestHint.move
+USERS = Weather(operations=0.05, others=0.12)
+EXPIRING = Weather(others=0.4, nested=0.02, kinds=KINDS[-1:], operations=0, faults=0.005)
+DECOUPLED = Weather(nested=0.04, kinds=KINDS[2:4])
+
 MUTANTS = (
     Mutant("tags keep nothing", ("M1", "M9"), _without("tagged")),
     Mutant("snapshots keep nothing", ("M1", "M7", "M9"), _without("snapshots")),
@@ -160,5 +205,37 @@ MUTANTS = (
         ("M7",),
         _set(NeededFiles, "_check_still_there", lambda *_: None),
         PAIRS,
+    ),
+    Mutant("a run writes no plan", ("M1", "M2"), _without_plan, USERS),
+    Mutant(
+        "a rollback and a branch pin nothing",
+        ("M1", "M2"),
+        _set_all((table_rollback, branches, branch_fast_forward), "pinned", _no_pin),
+        USERS,
+    ),
+    Mutant("a tag that comes too late stays", ("M1", "M7"), _set(TagWriter, "_check", lambda *_: None), USERS),
+    Mutant("positions are not protected", ("M5",), _set(MaintenancePolicy, "protected_ids", ())),
+    Mutant(
+        "expired consumers are not marked", ("M5",), _set(PlanExecution, "_mark_expired", lambda *_: None), EXPIRING
+    ),
+    Mutant("changelogs are not kept", ("M2",), _set(plan_execution, "keep_changelogs", lambda *_: None), DECOUPLED),
+    Mutant(
+        "changelogs come back", ("M2",), _set(PlanExecution, "_delete_revived_changelogs", lambda *_: None), DECOUPLED
+    ),
+    Mutant(
+        "a changelog without files is kept", ("M2",), _set(kept_changelogs, "_has_lists", lambda *_: True), DECOUPLED
+    ),
+    Mutant(
+        "an old listing is believed",
+        ("M1", "M2", "M7"),
+        _set(SnapshotManager, "hinted_latest_id", lambda *_: None),
+        Weather(stale=0.5),
+    ),
+    Mutant("the hint of another run is moved back", ("M3",), _set(EarliestHint, "move", _moved_back), PAIRS),
+    Mutant(
+        "a rollback does not look for its files",
+        ("M1",),
+        _set(table_rollback, "check_complete", lambda *_: None),
+        USERS,
     ),
 )

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.maintenance import plan_execution
 from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.metadata import manifest_tables
 from pypaimon.streaming.metadata.manifest_tables import Parser
+from support.maintenance.memory_store import tag_of
 
 _MODULE = importlib.import_module("pypaimon.streaming.maintenance.maintain")
 
@@ -33,6 +35,9 @@ def simulated(world: Any) -> Iterator[None]:
         patch.setattr(manifest_tables, "_together", _DECODE)
         patch.setattr(IOPool, "submit", lambda _, function, *args: _Answer(function, args))
         patch.setattr(IOPool, "result", lambda _, future: future.result())
+        for method in (_tagged, _put, _create, _creates):
+            patch.setattr(ObjectReads, method.__name__[1:], method)
+        patch.setattr(ObjectReads, "known_to_create", _creates)
         patch.setattr(_MODULE, "time", SimpleNamespace(time=lambda: world.objects.now + world.skew))
         # Names with a random part are the same whenever a seed is repeated.
         patch.setattr(os, "urandom", random.Random(world.rng.getrandbits(64)).randbytes)
@@ -46,6 +51,29 @@ def simulated(world: Any) -> Iterator[None]:
         counter = iter(range(1_000_000))
         patch.setattr(plan_execution, "uuid4", lambda: next(counter))
         yield
+
+
+# ---- A client for objects that makes conditional writes, if the store does
+
+
+def _tagged(reads: Any, path: str, otherwise: Callable[[], tuple[bytes, str | None]]) -> tuple[bytes, str | None]:
+    data, _ = otherwise()
+    return data, tag_of(data) if _creates(reads, path) else None
+
+
+def _put(reads: Any, path: str, data: bytes, tag: str | None, create: bool, otherwise: Callable[[], None]) -> None:
+    if not _creates(reads, path):
+        otherwise()
+    elif not reads._file_io.put_if(path, data, None if create else tag):
+        raise FileExistsError(path)
+
+
+def _create(reads: Any, path: str, data: bytes) -> bool | None:
+    return reads._file_io.put_if(path, data, None) if _creates(reads, path) else None
+
+
+def _creates(reads: Any, path: str) -> bool:
+    return bool(reads._file_io.compares)
 
 
 class _Decoded:

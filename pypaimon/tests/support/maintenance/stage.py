@@ -16,6 +16,7 @@ from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
 from support.maintenance.actors import snapshot_value
 from support.maintenance.java_maintainer import JavaMaintainer
+from support.maintenance.memory_store import always
 from support.maintenance.simulated_process import simulated
 from support.maintenance.simulated_table import COMPACT, ROOT, DataFile, Entry, number_of
 from support.maintenance.world import DAY, Weather, World
@@ -162,7 +163,7 @@ class Stage(World):
         """
         self._moments.append(Moment(kind, part, do, times, skipped))
 
-    def _request(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
+    def _request(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
         if kind == "list" and path.endswith("/consumer") and self.depth in self._checking:
             self.checked.add(self.depth)
         for each in self._moments:
@@ -171,7 +172,7 @@ class Stage(World):
                 if each.skipped < 0:
                     each.times -= 1
                     each.do()
-        found = self._answer(kind, path, answer)
+        found = self._answer(kind, path, answer, is_met)
         return [each for each in found if each.path not in self._hidden] if kind == "list" else found
 
     # ---- The store, for a maintainer built like Java

@@ -14,7 +14,7 @@ from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
 from support.maintenance.actors import Actors, Steps
 from support.maintenance.laws import TableLaws
-from support.maintenance.memory_store import MemoryFileIO, MemoryObjects
+from support.maintenance.memory_store import MemoryFileIO, MemoryObjects, always
 from support.maintenance.operations import Operation, drawn_operation
 from support.maintenance.simulated_process import simulated
 from support.maintenance.simulated_table import ROOT, SimulatedTable, is_root, parsed
@@ -44,6 +44,7 @@ class Weather:
         skew: By how many seconds clocks differ.
         rounds: The most runs of a history before it comes to rest.
         twice: Share of histories in which the run at rest is repeated.
+        kinds: The options of tables.
     """
 
     faults: float = 0.02
@@ -55,6 +56,7 @@ class Weather:
     skew: float = 120.0
     rounds: int = 2
     twice: float = 0.25
+    kinds: tuple[dict[str, str], ...] = KINDS
 
 
 class World:
@@ -73,7 +75,7 @@ class World:
         self.rng = random.Random(seed)
         self.weather = weather or Weather()
         self.objects = MemoryObjects()
-        self.options = self.rng.choice(KINDS) if options is None else options
+        self.options = self.rng.choice(self.weather.kinds) if options is None else options
         self.table = SimulatedTable(self.objects, self.options)
         self.laws = TableLaws(self.objects, self.table)
         self.actors = Actors(self.rng, self.objects, self.table, self.laws)
@@ -84,6 +86,7 @@ class World:
         self._is_calm = False
         self._operations: list[Operation | None] = []
         self.skew = 0.0
+        self.compares = self.rng.random() < 0.5
         self.position: int | None = None
         # Runs that have looked for consumers for the last time: they do not see one that comes later.
         self.checked: set[int] = set()
@@ -172,8 +175,12 @@ class World:
             self._end()
             least = min(self._least.pop(), before)
             self._do_late()
-        if snapshots in self.objects.directories and len(self.laws.visible_ids(snapshots)) < least:
-            raise BrokenLawError(f"M6: {self.laws.ids(snapshots)} is left of {before} snapshots")
+        left = self.laws.visible_ids(snapshots)
+        if len(left) < least and (left or branch == "main"):
+            raise BrokenLawError(f"M6: {left} is left of {before} snapshots")
+        kept = report.plan.kept_changelog_ids if branch == "main" and least else ()
+        if max(kept, default=0) > max(self.laws.changelog_ids(), default=0):
+            raise BrokenLawError(f"M2: changelogs {kept} are not kept")
         self.laws.seen["run" if branch == "main" else "run of a branch"] += 1
         self.laws.seen["expired"] += len(report.plan.snapshot_ids)
         return report
@@ -243,7 +250,7 @@ class World:
 
     def handle(self, branch: str = "main") -> Any:
         """A handle of a process that begins now."""
-        handle = self.table.handle(MemoryFileIO(self.objects, self._request), branch)
+        handle = self.table.handle(MemoryFileIO(self.objects, self._request, self.compares), branch)
         TableDirectory.of(handle).store._common.sleep = lambda _: None
         return handle
 
@@ -259,13 +266,13 @@ class World:
             protect=() if self.position is None else (self.position,),
         )
 
-    def _request(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
+    def _request(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
         """A request of maintenance."""
         rng, weather = self.rng, self.weather
         if kind == "list" and path.endswith("/consumer") and self.depth in self._checking:
             self.checked.add(self.depth)
         if self._is_calm:
-            return self._answer(kind, path, answer)
+            return self._answer(kind, path, answer, is_met)
         if rng.random() < weather.others:
             self._turn(rng.randint(1, 3))
         if self.depth < 2 and rng.random() < weather.nested:
@@ -275,17 +282,17 @@ class World:
             self.operate(drawn_operation(self.actors))
         if rng.random() < weather.kills:
             if rng.random() < 0.5:
-                self._answer(kind, path, answer)
+                self._answer(kind, path, answer, is_met)
             raise Killed
         if rng.random() < weather.faults:
             self.laws.seen["faults"] += 1
             outcome = rng.random()
             if outcome < 0.4:
-                self._answer(kind, path, answer)
+                self._answer(kind, path, answer, is_met)
             elif outcome < 0.6 and kind == "delete":
                 self._late.append(path)
             raise ConnectionResetError(104, "connection reset by peer")
-        found = self._answer(kind, path, answer)
+        found = self._answer(kind, path, answer, is_met)
         if kind == "list" and path.endswith("/snapshot") and rng.random() < weather.stale:
             return self._stale(path, found)
         return found
@@ -298,14 +305,12 @@ class World:
         self.laws.seen["stale"] += 1
         return [each for each in found if not each.path.endswith(f"/{newest}")]
 
-    def _answer(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
+    def _answer(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
         operation = self._operations[-1] if self._operations else None
-        if kind == "create":
-            # As `write`, if there is no such object.
-            if path in self.objects:
-                return False
-        elif kind not in ("write", "delete"):
+        if kind not in ("write", "delete"):
             return answer()
+        if not is_met():
+            return False
         rolls_back, self.laws.is_rolling_back = self.laws.is_rolling_back, operation is not None
         try:
             if kind == "delete":
@@ -364,6 +369,9 @@ class World:
             return getattr(actors, what)(branch)  # type: ignore[no-any-return]
         if what == "consume":
             return actors.consume(lambda: not self.checked)
+        if what == "progress":
+            # In a store that does not compare, a run that has looked for the last time replaces what is saved.
+            return actors.progress(lambda: self.compares or not self.checked)
         return getattr(actors, what)()  # type: ignore[no-any-return]
 
 
