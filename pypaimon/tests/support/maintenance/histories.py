@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
+from support.groups.invariants import BrokenLawError
 from support.maintenance.simulated_table import ROOT, Entry, parsed, upgraded
 from support.maintenance.stage import Stage
 from support.maintenance.tag_histories import (
@@ -304,6 +305,22 @@ def tag_of_a_branch_goes(stage: Stage) -> None:
     stage.fast_forward("b")
 
 
+def changelogs_of_a_killed_run(stage: Stage) -> None:
+    """It has kept the newest changelog, and died before it deleted earlier snapshots: that changelog stays."""
+
+    def kill() -> None:
+        raise Killed
+
+    for name in "abcdefgh":
+        stage.commit(name)
+    stage.when("delete", "/snapshot/snapshot-1", kill)
+    stage.expire()
+    stage.pass_days(1)
+    stage.expire()
+    if stage.laws.changelog_ids() != [7]:
+        raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
+
+
 HISTORIES = (
     History("6978: files go first", "M1: .*/data-a, .*snapshot-1", files_before_snapshots, judges_order=True),
     History("7710: references are listed once", "M1: .*, of .*snapshot-2", cleaner_meanwhile),
@@ -356,6 +373,12 @@ HISTORIES = (
 HARMLESS = (
     History("a table that was never committed to", "", never_committed),
     History("a snapshot that has expired by half", "", half_expired),
+    History(
+        "the newest changelog of a killed run stays",
+        "",
+        changelogs_of_a_killed_run,
+        {**DECOUPLED, "changelog__num_retained__max": "2"},
+    ),
     History("two runs hide other snapshots", "", hints_of_two_runs),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
     History("a tag goes while a branch is made of it", "", tag_goes, refused=True),

@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant("files go before snapshots", ("M1", "M2"), _files_first),
     Mutant(
         "what has appeared meanwhile is not looked for",
-        ("M1", "M2"),
+        ("M1", "M2", "M6"),
         _set(NeededFiles, "newly_needed", _never_again),
         BUSY,
     ),
@@ -206,10 +206,10 @@ MUTANTS = (
         _set(NeededFiles, "_check_still_there", lambda *_: None),
         PAIRS,
     ),
-    Mutant("a run writes no plan", ("M1", "M2"), _without_plan, USERS),
+    Mutant("a run writes no plan", ("M1", "M2", "M3", "M4"), _without_plan, USERS),
     Mutant(
         "a rollback and a branch pin nothing",
-        ("M1", "M2"),
+        ("M1", "M2", "M3", "M4"),
         _set_all((table_rollback, branches, branch_fast_forward), "pinned", _no_pin),
         USERS,
     ),

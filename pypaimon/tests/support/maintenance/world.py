@@ -175,6 +175,7 @@ class World:
             self._end()
             least = min(self._least.pop(), before)
             self._do_late()
+            self._settle_changelogs()
         left = self.laws.visible_ids(snapshots)
         if len(left) < least and (left or branch == "main"):
             raise BrokenLawError(f"M6: {left} is left of {before} snapshots")
@@ -219,6 +220,14 @@ class World:
         self._checking.discard(self.depth)
         self.depth -= 1
         self._operations.pop()
+
+    def _settle_changelogs(self) -> None:
+        """The changelogs that a run has kept count from now on."""
+        for path in [each for each in self.laws.pending if "/changelog/" in each]:
+            if path not in self.objects:
+                self.laws.pending.discard(path)
+            elif self.laws.is_complete(path) or self.depth == 0:
+                self.laws.establish(path)
 
     def _settle(self, operation: Operation, is_done: bool) -> None:
         """What an operation has written counts from now on. What it has not finished its user deletes."""
@@ -320,6 +329,9 @@ class World:
             self.laws.before_write(path)
             if operation is not None and is_root(path):
                 operation.written.append(path)
+                self.laws.pending.add(path)
+            elif self._operations and "/changelog/changelog-" in path:
+                # It is deleted again if another run has deleted its files just before.
                 self.laws.pending.add(path)
             answer()
             self.table.learn(path)
