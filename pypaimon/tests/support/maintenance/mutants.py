@@ -14,8 +14,6 @@ import pytest
 from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import (
-    branch_fast_forward,
-    branches,
     expiry_planner,
     kept_changelogs,
     needed_files,
@@ -32,7 +30,10 @@ from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.maintenance.references import References
 from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
-from support.maintenance.world import KINDS, Weather
+from support.maintenance import protection_histories as histories
+from support.maintenance.histories import cleaner_of_an_old_listing, hints_of_two_runs, position_without_a_file
+from support.maintenance.stage import Stage
+from support.maintenance.weather import Weather
 
 maintain = importlib.import_module("pypaimon.streaming.maintenance.maintain")
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -46,15 +47,17 @@ class Mutant:
         what: What happens instead.
         laws: Invariants that it violates.
         patch: Takes it away.
-        weather: Weather in which it is found soonest.
-        seed: A seed that has found it.
+        weather: Weather in which random histories find it soonest.
+        history: A history that finds it; None: random ones do.
+        options: Of the table of that history.
     """
 
     what: str
     laws: tuple[str, ...]
     patch: Patch
     weather: Weather = field(default_factory=Weather)
-    seed: int = 0
+    history: Callable[[Stage], None] | None = None
+    options: dict[str, str] = field(default_factory=dict)
 
 
 def _set(owner: Any, name: str, value: Any) -> Patch:
@@ -157,10 +160,6 @@ def _without_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _MOVE = EarliestHint.move
-USERS = Weather(operations=0.05, others=0.12)
-EXPIRING = Weather(others=0.4, nested=0.02, kinds=KINDS[-1:], operations=0, faults=0.005)
-DECOUPLED = Weather(nested=0.04, kinds=KINDS[2:4])
-
 MUTANTS = (
     Mutant("tags keep nothing", ("M1", "M9"), _without("tagged")),
     Mutant("snapshots keep nothing", ("M1", "M7", "M9"), _without("snapshots")),
@@ -183,7 +182,7 @@ MUTANTS = (
     Mutant("the hint stays where it is", ("M3",), _no_hint),
     Mutant(
         "the hint may be moved back past a gap",
-        ("M3", "M9"),
+        ("M2", "M3", "M9"),
         _set(EarliestHint, "_is_believed", lambda *_: False),
         PAIRS,
     ),
@@ -206,36 +205,62 @@ MUTANTS = (
         _set(NeededFiles, "_check_still_there", lambda *_: None),
         PAIRS,
     ),
-    Mutant("a run writes no plan", ("M1", "M2", "M3", "M4"), _without_plan, USERS),
+    Mutant("a run writes no plan", ("M1", "M3", "M4"), _without_plan, history=histories.rollback_in_a_run),
     Mutant(
-        "a rollback and a branch pin nothing",
-        ("M1", "M2", "M3", "M4"),
-        _set_all((table_rollback, branches, branch_fast_forward), "pinned", _no_pin),
-        USERS,
-    ),
-    Mutant("a tag that comes too late stays", ("M1", "M7"), _set(TagWriter, "_check", lambda *_: None), USERS),
-    Mutant("positions are not protected", ("M5",), _set(MaintenancePolicy, "protected_ids", ())),
-    Mutant(
-        "expired consumers are not marked", ("M5",), _set(PlanExecution, "_mark_expired", lambda *_: None), EXPIRING
-    ),
-    Mutant("changelogs are not kept", ("M2",), _set(plan_execution, "keep_changelogs", lambda *_: None), DECOUPLED),
-    Mutant(
-        "changelogs come back", ("M2",), _set(PlanExecution, "_delete_revived_changelogs", lambda *_: None), DECOUPLED
+        "a rollback pins nothing",
+        ("M1", "M3", "M4"),
+        _set(table_rollback, "pinned", _no_pin),
+        history=histories.run_in_a_rollback,
     ),
     Mutant(
-        "a changelog without files is kept", ("M2",), _set(kept_changelogs, "_has_lists", lambda *_: True), DECOUPLED
+        "a rollback does not look for files",
+        ("M1",),
+        _set(table_rollback, "check_complete", lambda *_: None),
+        history=histories.rollback_to_damage,
+    ),
+    Mutant(
+        "a tag that comes too late stays",
+        ("M1",),
+        _set(TagWriter, "_check", lambda *_: None),
+        history=histories.tag_too_late,
+    ),
+    Mutant(
+        "positions are not protected",
+        ("M5",),
+        _set(MaintenancePolicy, "protected_ids", ()),
+        history=position_without_a_file,
+    ),
+    Mutant(
+        "expired consumers are not marked",
+        ("M5",),
+        _set(PlanExecution, "_mark_expired", lambda *_: None),
+        history=histories.late_save,
+        options=histories.EXPIRING,
+    ),
+    Mutant(
+        "changelogs are not kept",
+        ("M2",),
+        _set(plan_execution, "keep_changelogs", lambda *_: None),
+        history=histories.kept_changelogs,
+        options=histories.COUNTED,
+    ),
+    Mutant(
+        "a changelog without files is kept",
+        ("M2",),
+        _set(kept_changelogs, "_has_lists", lambda *_: True),
+        history=histories.slow_changelogs,
+        options=histories.COUNTED,
     ),
     Mutant(
         "an old listing is believed",
-        ("M1", "M2", "M7"),
-        _set(SnapshotManager, "hinted_latest_id", lambda *_: None),
-        Weather(stale=0.5),
-    ),
-    Mutant("the hint of another run is moved back", ("M3",), _set(EarliestHint, "move", _moved_back), PAIRS),
-    Mutant(
-        "a rollback does not look for its files",
         ("M1",),
-        _set(table_rollback, "check_complete", lambda *_: None),
-        USERS,
+        _set(SnapshotManager, "hinted_latest_id", lambda *_: None),
+        history=cleaner_of_an_old_listing,
+    ),
+    Mutant(
+        "the hint of another run is moved back",
+        ("M3",),
+        _set(EarliestHint, "move", _moved_back),
+        history=hints_of_two_runs,
     ),
 )

@@ -6,20 +6,23 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pypaimon.streaming import MaintenancePolicy, maintain
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.maintenance import create_branch, delete_tag, fast_forward, rollback
+from pypaimon.streaming.maintenance import create_branch, create_tag, delete_tag, fast_forward, rollback
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
 from support.maintenance.actors import snapshot_value
 from support.maintenance.java_maintainer import JavaMaintainer
 from support.maintenance.memory_store import always
+from support.maintenance.operations import Operation
 from support.maintenance.simulated_process import simulated
 from support.maintenance.simulated_table import COMPACT, ROOT, DataFile, Entry, number_of
-from support.maintenance.world import DAY, Weather, World
+from support.maintenance.weather import Weather
+from support.maintenance.world import DAY, World
 
 ONE = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
 
@@ -232,41 +235,53 @@ class Stage(World):
             with self._refusals():
                 delete_tag(self.handle(), name)
 
-    def roll_back(self, tag: str) -> None:
+    def roll_back(self, tag: str | None = None, *, snapshot: int | None = None) -> None:
         if self._java is not None:
-            self._java.roll_back(tag)
+            self._java.roll_back(str(tag))
             return
-        self.laws.is_rolling_back = True
-        with self._refusals():
-            rollback(self.handle(), tag=tag)
-        self.laws.is_rolling_back = False
+        call = partial(rollback, tag=tag, snapshot_id=snapshot)
+        self.operate(Operation("roll back", call, rolls_back=True))
 
     def fast_forward(self, branch: str) -> None:
         if self._java is not None:
             self._java.fast_forward(branch)
             return
-        self.laws.is_rolling_back = True
+        call = partial(fast_forward, branch=branch, discard_own_commits=True)
+        self.operate(Operation("fast-forward", call, rolls_back=True))
+
+    def create_tag(self, name: str, snapshot: int) -> None:
+        self.laws.pending.add(f"{ROOT}/tag/tag-{name}")
         with self._refusals():
-            fast_forward(self.handle(), branch, discard_own_commits=True)
-        self.laws.is_rolling_back = False
+            create_tag(self.handle(), name, snapshot=snapshot)
+
+    def check_roots(self) -> None:
+        """Check that all is there that the latest snapshot, tags and changelogs need."""
+        latest = f"snapshot/snapshot-{self.actors.ids()[-1]}"
+        tags = [f"tag/{name}" for name in self.objects.names(f"{ROOT}/tag") if name.startswith("tag-")]
+        changelogs = [f"changelog/changelog-{number}" for number in self.laws.changelog_ids()]
+        for each in (latest, *tags, *changelogs):
+            if not self.laws.is_complete(f"{ROOT}/{each}"):
+                raise BrokenLawError(f"{'M2' if each in changelogs else 'M1'}: {each} is not complete")
 
     def create_branch(self, name: str, tag: str) -> None:
         with self._refusals():
             create_branch(self.handle(), name, tag=tag)
 
+    def refuse(self, operation: Operation | None, error: PaimonStreamError) -> None:
+        self.refused.append(error)
+
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        self.depth += 1
+        self._begin(None)
         try:
             yield
         except Killed:
             self.laws.seen["killed"] += 1
         except PaimonStreamError as error:
-            self.refused.append(error)
+            self.refuse(None, error)
         finally:
-            self.checked.discard(self.depth)
-            self._checking.discard(self.depth)
-            self.depth -= 1
+            self._end()
+            self._settle_changelogs()
 
 
 class _Unchecked:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming import MaintenancePolicy, maintain
@@ -18,45 +17,9 @@ from support.maintenance.memory_store import MemoryFileIO, MemoryObjects, always
 from support.maintenance.operations import Operation, drawn_operation
 from support.maintenance.simulated_process import simulated
 from support.maintenance.simulated_table import ROOT, SimulatedTable, is_root, parsed
+from support.maintenance.weather import Weather
 
 DAY = 86_400
-_KEPT = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
-KINDS: tuple[dict[str, str], ...] = (
-    {"changelog_producer": "input"},
-    {},
-    {"changelog_producer": "input", "changelog__num_retained__max": "8", "snapshot__num_retained__max": "3", **_KEPT},
-    {"changelog__num_retained__max": "6", "snapshot__num_retained__max": "2", **_KEPT},
-    {"changelog_producer": "input", "consumer__expiration_time": "1 d"},
-)
-
-
-@dataclass(frozen=True)
-class Weather:
-    """How bad the world is.
-
-    Attributes:
-        faults: Share of requests of maintenance that fail, or whose answers are lost.
-        kills: Share of requests at which it is killed.
-        others: Share of requests before which others do something.
-        nested: Share of requests before which another run begins.
-        operations: Share of requests before which a user rolls back, or changes tags and branches.
-        stale: Share of listings of snapshots that lack the newest one.
-        skew: By how many seconds clocks differ.
-        rounds: The most runs of a history before it comes to rest.
-        twice: Share of histories in which the run at rest is repeated.
-        kinds: The options of tables.
-    """
-
-    faults: float = 0.02
-    kills: float = 0.008
-    others: float = 0.08
-    nested: float = 0.008
-    operations: float = 0.006
-    stale: float = 0.01
-    skew: float = 120.0
-    rounds: int = 2
-    twice: float = 0.25
-    kinds: tuple[dict[str, str], ...] = KINDS
 
 
 class World:
@@ -202,13 +165,17 @@ class World:
         except Killed:
             self.laws.seen["killed"] += 1
         except PaimonStreamError as error:
-            self.laws.seen[f"{operation.name}: {type(error).__name__}"] += 1
+            self.refuse(operation, error)
         finally:
             self._end()
             self.laws.rollbacks -= operation.rolls_back
             self._do_late()
         self.laws.seen[operation.name] += is_done
         self._settle(operation, is_done)
+
+    def refuse(self, operation: Operation, error: PaimonStreamError) -> None:
+        """The library refuses to do something."""
+        self.laws.seen[f"{operation.name}: {type(error).__name__}"] += 1
 
     def _begin(self, operation: Operation | None) -> None:
         self.depth += 1
