@@ -276,7 +276,8 @@ class World:
     def _stale(self, directory: str, found: list[Any]) -> list[Any]:
         """A listing from before the newest snapshot, if a hint shows that there is one."""
         newest = f"snapshot-{(self.objects.get(f'{directory}/LATEST') or b'').decode()}"
-        if self._operations[-1] is not None or len(found) < 5:
+        is_newest = newest == f"snapshot-{max(self.laws.ids(directory), default=0)}"
+        if self._operations[-1] is not None or len(found) < 5 or not is_newest:
             return found
         self.laws.seen["stale"] += 1
         return [each for each in found if not each.path.endswith(f"/{newest}")]
