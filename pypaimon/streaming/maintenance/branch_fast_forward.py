@@ -273,7 +273,10 @@ class _FastForward:
             if self._schemas.get(number) != data:
                 store.write_atomic(schema_path(self._own, number), data)
         for each in self._new_tags:
-            store.write_atomic(self._own.tag_path(each.name), store.read(self._other.tag_path(each.name)))
+            (tag,) = store.read_many([self._other.tag_path(each.name)])
+            # One that was deleted meanwhile is not copied.
+            if tag is not None:
+                store.write_atomic(self._own.tag_path(each.name), tag)
         self._copy_changelogs()
 
     def _copy_changelogs(self) -> None:
@@ -333,7 +336,10 @@ class _FastForward:
                 raise MaintenanceConflictError(self._table.name, f"snapshot {number} was committed meanwhile")
 
     def _stored(self, number: int) -> bytes:
-        return self._own.store.read(self._other.snapshots.get_snapshot_path(number))
+        (data,) = self._own.store.read_many([self._other.snapshots.get_snapshot_path(number)])
+        if data is None:
+            raise MaintenanceConflictError(self._table.name, f"snapshot {number} of the branch was deleted meanwhile")
+        return data
 
 
 def _described(report: FastForwardReport) -> str:

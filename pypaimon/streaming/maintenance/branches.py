@@ -148,7 +148,9 @@ def rename_branch(table: WritableTable, name: str, new_name: str) -> None:
 
 def _create_of_tag(table: PaimonTable, directory: TableDirectory, name: str, tag: str, ignore: bool) -> None:
     store = directory.store
-    data = store.read(directory.tag_path(tag))
+    (data,) = store.read_many([directory.tag_path(tag)])
+    if data is None:
+        raise MaintenanceConflictError(table.name, f"tag {tag!r} was deleted meanwhile")
     tagged = Snapshot.from_json(data)
     with pinned(directory, tagged.id, f"branch-{name}"):
         there = directory.snapshots.refreshed(tagged.id)

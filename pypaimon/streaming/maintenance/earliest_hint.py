@@ -15,6 +15,9 @@ class EarliestHint:
     Args:
         directory: The files of the branch.
         path: The file of the hint.
+
+    Attributes:
+        leads_further: Whether it already led to a later snapshot than this run asked for.
     """
 
     def __init__(self, directory: TableDirectory, path: str) -> None:
@@ -24,9 +27,12 @@ class EarliestHint:
         self._path = path
         self._to: int | None = None
         self._before: int | None = None
+        self.leads_further = False
 
     def move(self, to: int, first: int) -> None:
         """Move it; `first` is the earliest snapshot that readers found when the run was planned.
+
+        It is not moved back: if another run, which is under way or was killed, hides more snapshots, it stays.
 
         Raises:
             MaintenanceConflictError: Another run has moved it since, and has deleted the snapshot before it.
@@ -34,12 +40,15 @@ class EarliestHint:
         hinted = self._snapshots.hinted_earliest_id()
         if hinted is not None and hinted != first and self._is_believed(hinted):
             raise MaintenanceConflictError(self._table, f"another run has expired snapshot {hinted - 1}")
+        self.leads_further = hinted is not None and hinted > to
+        if self.leads_further:
+            return
         self._to, self._before = to, first if hinted is None else hinted
         self._store.write_atomic(self._path, str(to).encode())
 
     def move_back(self) -> None:
-        """Undo `move`."""
-        if self._to is not None and self._before is not None:
+        """Undo `move`, unless another run has moved it since."""
+        if self._to is not None and self._before is not None and self._snapshots.hinted_earliest_id() == self._to:
             self._store.write_atomic(self._path, str(self._before).encode())
 
     def check(self) -> None:
@@ -52,8 +61,9 @@ class EarliestHint:
             raise MaintenanceConflictError(self._table, "another run expires other snapshots")
 
     def restore(self) -> None:
-        """Move it again if another run has moved it after the check."""
-        if self._to is not None and self._snapshots.hinted_earliest_id() != self._to:
+        """Move it again if another run has moved it back after the check."""
+        hinted = self._snapshots.hinted_earliest_id()
+        if self._to is not None and (hinted is None or hinted < self._to):
             self._store.write_atomic(self._path, str(self._to).encode())
 
     def _is_believed(self, hinted: int) -> bool:

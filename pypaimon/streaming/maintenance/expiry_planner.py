@@ -53,6 +53,8 @@ class ExpiryPlanner:
         # The changelogs of the snapshots that expire are long-lived from now on, so that they may expire at once.
         late = snapshots if rules.changelogs is not None else ()
         changelogs = [*(each for each in own.changelogs if each.id not in ids), *late]
+        # A run that was killed may have kept the changelog of a later snapshot than those that are left.
+        changelogs.sort(key=lambda each: each.id)
         latest = own.snapshots[-1].id if own.snapshots else 0
         found = expired_changelogs(changelogs, latest, rules.changelogs, protections, now, rules.limit)
         old = tuple(each.id for each in found)

@@ -106,9 +106,14 @@ class PlanExecution:
     def _expire_visible(self, hint: EarliestHint, paths: Sequence[str]) -> None:
         """Delete snapshots, the newest one first.
 
-        Readers believe the hint once the snapshot before it is gone. From then on they find none of the others.
+        Readers believe the hint once the snapshot before it is gone. From then on they find none of the others. If the
+        hint of another run leads further, it may be believed at any moment or not at all: then the oldest one goes
+        first, each after the other, so that readers find no gap either way.
         """
-        if paths:
+        if hint.leads_further:
+            for each in paths:
+                self._store.delete(each)
+        elif paths:
             hint.check()
             self._store.delete_all(paths[-1:])
             hint.restore()

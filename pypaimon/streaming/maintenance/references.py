@@ -308,11 +308,24 @@ def _distinct(lists: Sequence[pa.Table]) -> pa.Table:
     """The manifests of several lists, each once."""
     if not lists:
         return MANIFEST_SCHEMA.empty_table()
-    manifests = pa.concat_tables(lists).combine_chunks()
+    manifests = pa.concat_tables(lists) if len(lists) > 1 else lists[0]
     first: dict[str, int] = {}
     for row, name in enumerate(manifests["file_name"].to_pylist()):
         first.setdefault(name, row)
-    return manifests.take(pa.array(first.values(), pa.int64()))
+    if len(first) == manifests.num_rows:
+        return manifests
+    return manifests.combine_chunks().take(pa.array(first.values(), pa.int64()))
+
+
+def _parts(entries: pa.Table, others: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Many entries in parts by a character of their names: counting takes several times the memory of the entries."""
+    if entries.num_rows + others.num_rows <= _ROWS:
+        yield entries, others
+        return
+    by = [pc.utf8_slice_codeunits(each["file_name"], *_PART) for each in (entries, others)]
+    for part in pa.chunked_array([chunk for each in by for chunk in each.chunks], pa.string()).unique():
+        some, rest = (each.filter(pc.equal(of, part)) for each, of in zip((entries, others), by, strict=True))
+        yield some, rest
 
 
 def _names(entries: pa.Table) -> Iterator[str]:
@@ -323,10 +336,7 @@ def _names(entries: pa.Table) -> Iterator[str]:
 
 def _positive(entries: pa.Table, less: pa.Table) -> Iterator[str]:
     """The files that are live after these entries, less others."""
-    # In parts by a character of the names, because counting takes several times the memory of the entries.
-    parts = [pc.utf8_slice_codeunits(each["file_name"], *_PART) for each in (entries, less)]
-    for part in pa.chunked_array([chunk for each in parts for chunk in each.chunks], pa.string()).unique():
-        some, others = (each.filter(pc.equal(of, part)) for each, of in zip((entries, less), parts, strict=True))
+    for some, others in _parts(entries, less):
         counts = [_counts(some, 1), _counts(others, -1)]
         counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
         positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()

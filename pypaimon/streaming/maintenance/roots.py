@@ -90,9 +90,11 @@ def picture_of(directory: TableDirectory, seen: SeenSnapshots | None = None) -> 
 
     Raises:
         CorruptTableError: A part of it is damaged, or stays missing though it is listed.
-        MaintenanceConflictError: The listing is older than the hint to the latest snapshot.
+        MaintenanceConflictError: The listing is older than the hint to the latest snapshot, or the branch is gone.
     """
     names = ("main", *directory.branch_names())
+    if directory.branch not in names:
+        raise MaintenanceConflictError(directory.table.table_path, f"branch {directory.branch!r} was deleted meanwhile")
     directories = {name: of_branch(directory, name) for name in names}
     tags = {name: tags_of(each) for name, each in directories.items()}
     seen = {} if seen is None else seen

@@ -6,28 +6,23 @@ import pytest
 
 from support.groups.invariants import BrokenLawError
 from support.maintenance.mutants import MUTANTS, Mutant
-from support.maintenance.world import Weather, live
+from support.maintenance.stage import Stage, played
+from support.maintenance.weather import KILLED, WEATHERS
+from support.maintenance.world import live
 from support.samples import SOAK, sample_seed, some
 
-FOUND = (125, 131, 422, 1625)
-"""Seeds that have found faults: hints moved back past a gap, two runs with other limits, a changelog of a snapshot."""
-SEEDS = 100_000 if SOAK else 80
-KILLED = Weather(kills=0.05, faults=0.02)
+SEEDS = 100_000 if SOAK else 300
+BY_HISTORY = [each for each in MUTANTS if each.history is not None]
+BY_CHANCE = [each for each in MUTANTS if each.history is None]
 pytestmark = pytest.mark.soak
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_random_histories(part: int) -> None:
-    """A failure names its seed: `support.maintenance.world.live(seed)` repeats it."""
+    """A failure names its seed: `support.maintenance.world.live(seed, WEATHERS[part])` repeats it."""
     for number in range(part, SEEDS, 10):
-        live(sample_seed() * 1_000_000 + number)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", FOUND)
-def test_histories_that_have_found_faults(seed: int) -> None:
-    live(seed)
+        live(sample_seed() * 1_000_000 + number, WEATHERS[part])
 
 
 @pytest.mark.slow
@@ -40,9 +35,19 @@ def test_runs_that_are_killed_converge() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", some("maintenance mutants", MUTANTS, 3), ids=lambda mutant: mutant.what)
+@pytest.mark.parametrize("mutant", some("maintenance mutants", BY_CHANCE, 4), ids=lambda mutant: mutant.what)
 def test_a_protection_that_is_missing_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.patch(monkeypatch)
     with pytest.raises(BrokenLawError, match=rf"seed \d+: ({'|'.join(mutant.laws)}): "):
         for seed in range(1000):
             live(seed, mutant.weather)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", BY_HISTORY, ids=lambda mutant: mutant.what)
+def test_a_missing_protection_spoils_a_history(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert mutant.history is not None
+    played(mutant.history, Stage(mutant.options, None))
+    mutant.patch(monkeypatch)
+    with pytest.raises(BrokenLawError, match=rf"\A({'|'.join(mutant.laws)}): "):
+        played(mutant.history, Stage(mutant.options, None))

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from pypaimon.streaming.maintenance.expiry_planner import EXPIRED
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.maintenance.laws import TableLaws
 from support.maintenance.memory_store import MemoryObjects
@@ -16,7 +17,6 @@ from support.maintenance.simulated_table import (
     Entry,
     SimulatedTable,
     Value,
-    number_of,
     parsed,
     upgraded,
 )
@@ -68,11 +68,11 @@ class Actors:
 
     # ---- Commits
 
-    def commit(self, kind: str, branch: str = "main") -> Steps:
+    def commit(self, kind: str, branch: str = "main", user: str | None = None) -> Steps:
         """Write, compact or overwrite: the files first, then the snapshot, if nobody else has committed."""
         before = self.latest(branch)
         live = [] if before is None else self.table.live(before)
-        if kind == "COMPACT" and not live:
+        if kind in ("COMPACT", "DROP") and not live:
             return
         entries = self._entries(kind, live)
         for entry in entries:
@@ -85,7 +85,7 @@ class Actors:
         for file in changes:
             self.put(file.paths[0], b"changelog")
             yield
-        snapshot = yield from self._snapshot(kind, before, entries, changes)
+        snapshot = yield from self._snapshot(kind.replace("DROP", "OVERWRITE"), before, entries, changes, user)
         yield
         path = f"{self.home(branch)}/snapshot/snapshot-{snapshot['id']}"
         if self.latest(branch) == before and path not in self.objects:
@@ -102,6 +102,9 @@ class Actors:
         if kind == "OVERWRITE":
             return [*(Entry(EntryKind.DELETE, each) for each in live), Entry(EntryKind.ADD, fresh)]
         gone = self.rng.sample(list(live), self.rng.randint(1, len(live)))
+        if kind == "DROP":
+            # As partitions that expire.
+            return [Entry(EntryKind.DELETE, each) for each in gone]
         if self.rng.random() < 0.4:
             # A file that only changes its level; the order of the two entries is any.
             found = [Entry(EntryKind.ADD, upgraded(gone[0])), Entry(EntryKind.DELETE, gone[0])]
@@ -110,19 +113,19 @@ class Actors:
         return [*(Entry(EntryKind.DELETE, each) for each in gone), Entry(EntryKind.ADD, made)]
 
     def _snapshot(
-        self, kind: str, before: Value | None, entries: Sequence[Entry], changes: Sequence[DataFile]
+        self, kind: str, before: Value | None, entries: Sequence[Entry], changes: Sequence[DataFile], user: str | None
     ) -> Iterator[None]:
         manifests = () if before is None else self.table.manifests_of(before)
         if before is not None and self.rng.random() < 0.25:
-            merged = self._put_manifest([Entry(EntryKind.ADD, each) for each in self.table.live(before)])
+            merged = self.put_manifest([Entry(EntryKind.ADD, each) for each in self.table.live(before)])
             manifests = (merged,)
             yield
-        base = self._put_list(manifests)
+        base = self.put_list(manifests)
         yield
-        delta = self._put_list([self._put_manifest(entries)])
+        delta = self.put_list([self.put_manifest(entries)])
         yield
         changelog = (
-            self._put_list([self._put_manifest([Entry(EntryKind.ADD, each) for each in changes])]) if changes else None
+            self.put_list([self.put_manifest([Entry(EntryKind.ADD, each) for each in changes])]) if changes else None
         )
         index = None if before is None else before.get("indexManifest")
         if self.rng.random() < 0.15:
@@ -135,16 +138,17 @@ class Actors:
         if self.rng.random() < 0.1:
             statistics = self.table.name("stat")
             self.put(f"{ROOT}/statistics/{statistics}", b"{}")
-        return snapshot_value(
-            self.objects.now, self.table.name("u"), kind, before, base, delta, changelog, index, statistics
-        )
+        user = user or self.table.name("u")
+        return snapshot_value(self.objects.now, user, kind, before, base, delta, changelog, index, statistics)
 
-    def _put_manifest(self, entries: Sequence[Entry]) -> str:
+    def put_manifest(self, entries: Sequence[Entry]) -> str:
+        """Write a manifest; return its name."""
         name, data = self.table.manifest(entries)
         self.put(f"{ROOT}/manifest/{name}", data)
         return name
 
-    def _put_list(self, manifests: Sequence[str]) -> str:
+    def put_list(self, manifests: Sequence[str]) -> str:
+        """Write a manifest list; return its name."""
         name, data = self.table.manifest_list(manifests)
         self.put(f"{ROOT}/manifest/{name}", data)
         return name
@@ -200,7 +204,8 @@ class Actors:
         path = f"{self.home(name)}/snapshot/snapshot-{value['id']}"
         # As a tag, which stands if what it was made of is there afterwards. Its changelog may be gone.
         self.laws.pending.add(path)
-        value.pop("changelogManifestList", None)
+        for each in ("changelogManifestList", "tagCreateTime", "tagTimeRetained"):
+            value.pop(each, None)
         self.put(path, json.dumps(value).encode())
         yield
         if self.objects.get(tag) == data:
@@ -225,26 +230,6 @@ class Actors:
             self.drop_branch(self.rng.choice(self.branches))
         yield
 
-    def roll_back(self) -> None:
-        """Roll back to a snapshot, while nobody maintains the table."""
-        ids = self.laws.visible_ids(f"{ROOT}/snapshot")
-        if len(ids) < 2:
-            return
-        to = self.rng.choice(ids[:-1])
-        self.laws.is_rolling_back = True
-        self.put(f"{ROOT}/snapshot/LATEST", str(to).encode())
-        for number in reversed([each for each in ids if each > to]):
-            self.remove(f"{ROOT}/snapshot/snapshot-{number}")
-        for name in list(self.objects.names(f"{ROOT}/tag")):
-            path = f"{ROOT}/tag/{name}"
-            if path not in self.laws.pending and parsed(self.objects.get(path) or b"")["id"] > to:
-                self.remove(path)
-        for name in list(self.objects.names(f"{ROOT}/changelog")):
-            if name.startswith("changelog-") and number_of(name) > to:
-                self.remove(f"{ROOT}/changelog/{name}")
-        self.laws.is_rolling_back = False
-        self.laws.seen["rollback"] += 1
-
     # ---- Consumers
 
     def consume(self, is_seen: Callable[[], bool]) -> Steps:
@@ -256,6 +241,8 @@ class Actors:
         name = self.table.name("c") + self.rng.choice(["", ".group", ".shard-0-of-2", ".first-plan"])
         if self.rng.random() < 0.2:
             self.put(f"{ROOT}/consumer/sink-{name}", b"{}")
+        if name.endswith(".group"):
+            self.put(f"{ROOT}/consumer/group-{name.removesuffix('.group')}/1/state-1", b"{}")
         yield
         self.put(f"{ROOT}/consumer/consumer-{name}", json.dumps({"nextSnapshot": start}).encode())
         self.laws.saved[name] = self.objects.now
@@ -266,20 +253,42 @@ class Actors:
             self.laws.held[name] = start - 1 if start - 1 in self.ids() else start
             self.laws.seen["consumer"] += 1
 
-    def progress(self) -> Steps:
+    def write(self) -> Steps:
+        """A writer commits, then records which snapshot holds its newest commit: that one has to be found later."""
+        user = "writer"
+        if self.laws.seen["ledger"] == 0:
+            self.put(f"{ROOT}/consumer/sink-{user}", b"{}")
+            yield
+        yield from self.commit("APPEND", user=user)
+        latest = self.latest()
+        if latest is not None and latest["commitUser"] == user:
+            self.put(f"{ROOT}/consumer/consumer-{user}", json.dumps({"nextSnapshot": latest["id"]}).encode())
+            self.laws.saved[user] = self.objects.now
+            self.laws.held[user] = latest["id"]
+            self.laws.seen["ledger"] += 1
+
+    def progress(self, is_seen: Callable[[], bool]) -> Steps:
         """A consumer saves its progress, or ends."""
         if not self.laws.held:
             return
-        name = self.rng.choice(sorted(self.laws.held))
+        names = [name for name in sorted(self.laws.held) if name not in ("position", "writer")]
+        if not names:
+            return
+        name = self.rng.choice(names)
         path = f"{ROOT}/consumer/consumer-{name}"
         data = self.objects.get(path)
         if data is None or self.rng.random() < 0.3:
             del self.laws.held[name]
             self.remove(path)
             return
+        if json.loads(data).get("owner") == EXPIRED:
+            # The reader finds out that it has come too late.
+            del self.laws.held[name]
+            return
         following = min(json.loads(data)["nextSnapshot"] + self.rng.randint(0, 3), max(self.ids(), default=0) + 1)
         self.put(path, json.dumps({"nextSnapshot": following}).encode())
-        self.laws.saved[name] = self.objects.now
+        if is_seen():
+            self.laws.saved[name] = self.objects.now
         self.laws.held[name] = following - 1
         yield
 

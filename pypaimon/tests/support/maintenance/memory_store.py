@@ -7,12 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
+from zlib import crc32
 
 from pyarrow.fs import FileType
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-Handler = Callable[[str, str, Callable[[], Any]], Any]
-"""Gets the kind of a request (`read`, `list`, `write`, `delete`), its path, and what makes it."""
+Handler = Callable[[str, str, Callable[[], Any], Callable[[], bool]], Any]
+"""Gets the kind of a request (`read`, `list`, `write`, `delete`), its path, what makes it, and on what condition."""
+
+
+def always() -> bool:
+    """The condition of most requests."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,9 @@ class MemoryObjects:
     def remove(self, path: str) -> bool:
         """Delete an object, with directories that become empty; return whether it was there."""
         directory, _, name = path.rpartition("/")
-        if self._directories.get(directory, {}).pop(name, None) is None:
+        if self._directories.get(directory, {}).get(name) is None:
             return False
+        del self._directories[directory][name]
         while not self._directories[directory] and directory.count("/") > 2:
             del self._directories[directory]
             directory, _, name = directory.rpartition("/")
@@ -95,24 +102,45 @@ class MemoryFileIO(LocalFileIO):  # type: ignore[misc]
     Args:
         objects: The objects.
         handle: Makes the requests.
+        compares: Whether the store makes writes on a condition.
     """
 
-    def __init__(self, objects: MemoryObjects, handle: Handler) -> None:
+    def __init__(self, objects: MemoryObjects, handle: Handler, compares: bool = False) -> None:
         super().__init__()
+        self.compares = compares
         self._objects = objects
         self._handle = handle
 
     def new_input_stream(self, path: str) -> Any:
-        return io.BytesIO(self._handle("read", path, lambda: self._read(path)))
+        return io.BytesIO(self._handle("read", path, lambda: self._read(path), always))
 
     def new_output_stream(self, path: str) -> Any:
-        return _Put(lambda data: self._handle("write", path, lambda: self._objects.put(path, data)))
+        return _Put(lambda data: self._handle("write", path, lambda: self._objects.put(path, data), always))
 
     def list_status(self, path: str) -> Any:
-        return self._handle("list", path, lambda: self._objects.statuses(path))
+        return self._handle("list", path, lambda: self._objects.statuses(path), always)
 
     def delete(self, path: str, recursive: bool = False) -> Any:
-        return self._handle("delete", path, lambda: self._objects.remove(path))
+        return self._handle("delete", path, lambda: self._objects.remove(path), always)
+
+    def exists(self, path: str) -> Any:
+        return self._handle("read", path, lambda: path in self._objects, always)
+
+    def try_to_write_atomic(self, path: str, content: str) -> Any:
+        """Write an object, unless there is one already."""
+        return self.put_if(path, content.encode(), None)
+
+    def put_if(self, path: str, data: bytes, tag: str | None) -> bool:
+        """Write an object if it has this tag; None: if there is none. Return whether it was written."""
+
+        def is_met() -> bool:
+            there = self._objects.get(path)
+            return (None if there is None else tag_of(there)) == tag
+
+        return self._handle("write", path, lambda: self._objects.put(path, data), is_met) is not False
+
+    def _to_file(self, path: str) -> Any:
+        raise AssertionError(f"{path} is not local")
 
     def _read(self, path: str) -> bytes:
         found = self._objects.get(path)
@@ -131,3 +159,8 @@ class _Put(io.BytesIO):
             data = self.getvalue()
             super().close()
             self._put(data)
+
+
+def tag_of(data: bytes) -> str:
+    """The entity tag of an object."""
+    return f"{crc32(data):08x}"

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
-from pypaimon.streaming.maintenance import expiry_planner, needed_files, plan_execution, references, roots
+from pypaimon.streaming import MaintenancePolicy
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.maintenance import (
+    expiry_planner,
+    kept_changelogs,
+    needed_files,
+    plan_execution,
+    references,
+    roots,
+    table_rollback,
+)
 from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
@@ -18,7 +29,12 @@ from pypaimon.streaming.maintenance.needed_files import NeededFiles
 from pypaimon.streaming.maintenance.orphans import OldFiles
 from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.maintenance.references import References
-from support.maintenance.world import Weather
+from pypaimon.streaming.maintenance.tag_writer import TagWriter
+from pypaimon.streaming.metadata.snapshots import SnapshotManager
+from support.maintenance import protection_histories as histories
+from support.maintenance.histories import cleaner_of_an_old_listing, hints_of_two_runs, position_without_a_file
+from support.maintenance.stage import Stage
+from support.maintenance.weather import Weather
 
 maintain = importlib.import_module("pypaimon.streaming.maintenance.maintain")
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -32,13 +48,17 @@ class Mutant:
         what: What happens instead.
         laws: Invariants that it violates.
         patch: Takes it away.
-        weather: Weather in which it is found soonest.
+        weather: Weather in which random histories find it soonest.
+        history: A history that finds it; None: random ones do.
+        options: Of the table of that history.
     """
 
     what: str
     laws: tuple[str, ...]
     patch: Patch
     weather: Weather = field(default_factory=Weather)
+    history: Callable[[Stage], None] | None = None
+    options: dict[str, str] = field(default_factory=dict)
 
 
 def _set(owner: Any, name: str, value: Any) -> Patch:
@@ -116,6 +136,31 @@ BUSY = Weather(others=0.2, kills=0.002, nested=0.01)
 DEADLY = Weather(kills=0.03)
 PAIRS = Weather(nested=0.03, kills=0.01)
 
+
+@contextmanager
+def _no_pin(*_: Any) -> Iterator[None]:
+    yield
+
+
+def _moved_back(self: EarliestHint, *args: int) -> None:
+    _MOVE(self, *args)
+    if self.leads_further:
+        self.leads_further = False
+        self._to, self._before = args[0], self._snapshots.hinted_earliest_id()
+        self._store.write_atomic(self._path, str(args[0]).encode())
+
+
+def _without_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Store.write_atomic
+
+    def write_atomic(store: Store, path: str, data: bytes) -> None:
+        if "/consumer/maintenance-" not in path:
+            write(store, path, data)
+
+    monkeypatch.setattr(Store, "write_atomic", write_atomic)
+
+
+_MOVE = EarliestHint.move
 MUTANTS = (
     Mutant("tags keep nothing", ("M1", "M9"), _without("tagged")),
     Mutant("snapshots keep nothing", ("M1", "M7", "M9"), _without("snapshots")),
@@ -124,7 +169,7 @@ MUTANTS = (
     Mutant("files go before snapshots", ("M1", "M2"), _files_first),
     Mutant(
         "what has appeared meanwhile is not looked for",
-        ("M1", "M2"),
+        ("M1", "M2", "M6"),
         _set(NeededFiles, "newly_needed", _never_again),
         BUSY,
     ),
@@ -138,7 +183,7 @@ MUTANTS = (
     Mutant("the hint stays where it is", ("M3",), _no_hint),
     Mutant(
         "the hint may be moved back past a gap",
-        ("M3", "M9"),
+        ("M2", "M3", "M9"),
         _set(EarliestHint, "_is_believed", lambda *_: False),
         PAIRS,
     ),
@@ -160,5 +205,63 @@ MUTANTS = (
         ("M7",),
         _set(NeededFiles, "_check_still_there", lambda *_: None),
         PAIRS,
+    ),
+    Mutant("a run writes no plan", ("M1", "M3", "M4"), _without_plan, history=histories.rollback_in_a_run),
+    Mutant(
+        "a rollback pins nothing",
+        ("M1", "M3", "M4"),
+        _set(table_rollback, "pinned", _no_pin),
+        history=histories.run_in_a_rollback,
+    ),
+    Mutant(
+        "a rollback does not look for files",
+        ("M1",),
+        _set(table_rollback, "check_complete", lambda *_: None),
+        history=histories.rollback_to_damage,
+    ),
+    Mutant(
+        "a tag that comes too late stays",
+        ("M1",),
+        _set(TagWriter, "_check", lambda *_: None),
+        history=histories.tag_too_late,
+    ),
+    Mutant(
+        "positions are not protected",
+        ("M5",),
+        _set(MaintenancePolicy, "protected_ids", ()),
+        history=position_without_a_file,
+    ),
+    Mutant(
+        "expired consumers are not marked",
+        ("M5",),
+        _set(PlanExecution, "_mark_expired", lambda *_: None),
+        history=histories.late_save,
+        options=histories.EXPIRING,
+    ),
+    Mutant(
+        "changelogs are not kept",
+        ("M2",),
+        _set(plan_execution, "keep_changelogs", lambda *_: None),
+        history=histories.kept_changelogs,
+        options=histories.COUNTED,
+    ),
+    Mutant(
+        "a changelog without files is kept",
+        ("M2",),
+        _set(kept_changelogs, "_has_lists", lambda *_: True),
+        history=histories.slow_changelogs,
+        options=histories.COUNTED,
+    ),
+    Mutant(
+        "an old listing is believed",
+        ("M1",),
+        _set(SnapshotManager, "hinted_latest_id", lambda *_: None),
+        history=cleaner_of_an_old_listing,
+    ),
+    Mutant(
+        "the hint of another run is moved back",
+        ("M3",),
+        _set(EarliestHint, "move", _moved_back),
+        history=hints_of_two_runs,
     ),
 )

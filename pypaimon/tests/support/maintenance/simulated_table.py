@@ -7,14 +7,16 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from pypaimon.streaming.commit.changes import FileChange
+from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.formats.avro_files import AvroWriter
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.paimon.handles import on_branch
 from pypaimon.streaming.paimon.write_internals import (
     INDEX_MANIFEST_ENTRY_SCHEMA,
     MANIFEST_ENTRY_SCHEMA,
@@ -69,6 +71,23 @@ def _writers() -> tuple[AvroWriter, AvroWriter, AvroWriter]:
     return entries, lists, indexes
 
 
+@lru_cache(1 << 14)
+def _encoded_entry(entry: Entry) -> bytes:
+    return _writers()[0].encode(_change(entry).record())
+
+
+@lru_cache(1 << 13)
+def _manifest(entries: tuple[Entry, ...]) -> bytes:
+    """The same manifest of other seeds is the same object, so that it is decoded once."""
+    return _writers()[0].file(map(_encoded_entry, entries))
+
+
+@lru_cache(1 << 13)
+def _manifest_list(metas: tuple[tuple[str, int, int], ...]) -> bytes:
+    writer = _writers()[1]
+    return writer.file([writer.encode(_meta(*each)) for each in metas])
+
+
 class SimulatedTable:
     """The files of a table, and what its manifests say.
 
@@ -80,6 +99,7 @@ class SimulatedTable:
         objects: As above.
         producer: Whether the table has a changelog producer.
         expires_consumers: Whether consumers expire that have not saved for a day.
+        keeps_changelogs: Whether changelogs outlive their snapshots.
     """
 
     def __init__(self, objects: MemoryObjects, options: dict[str, str]) -> None:
@@ -87,23 +107,24 @@ class SimulatedTable:
         self._options = tuple(options.items())
         self.producer = options.get("changelog_producer", "none") != "none"
         self.expires_consumers = "consumer__expiration_time" in options
+        self.keeps_changelogs = "changelog__num_retained__max" in options
         self._lists: dict[str, tuple[str, ...]] = {}
         self._manifests: dict[str, tuple[Entry, ...]] = {}
         self._indexes: dict[str, tuple[str, ...]] = {}
-        self._count = 0
+        self._counts: Counter[str] = Counter()
         objects.put(f"{ROOT}/schema/schema-0", _template(self._options)[1])
 
-    def handle(self, file_io: Any) -> Any:
+    def handle(self, file_io: Any, branch: str = "main") -> Any:
         """A new handle, whose requests go through a FileIO."""
         handle = copy.copy(_template(self._options)[0])
         handle.file_io, handle.table_path = file_io, ROOT
         vars(handle).pop("_pypaimon_streaming_directories", None)
-        return handle
+        return handle if branch == "main" else on_branch(handle, branch)
 
     def name(self, prefix: str) -> str:
         """A name that no other file has."""
-        self._count += 1
-        return f"{prefix}-{self._count}"
+        self._counts[prefix] += 1
+        return f"{prefix}-{self._counts[prefix]:04}"
 
     # ---- What a commit writes
 
@@ -111,15 +132,13 @@ class SimulatedTable:
         """A manifest: its name and bytes."""
         name = self.name("manifest")
         self._manifests[name] = tuple(entries)
-        writer = _writers()[0]
-        return name, writer.file([writer.encode(_change(each).record()) for each in entries])
+        return name, _manifest(self._manifests[name])
 
     def manifest_list(self, manifests: Sequence[str]) -> tuple[str, bytes]:
         """A manifest list: its name and bytes."""
         name = self.name("manifest-list")
         self._lists[name] = tuple(manifests)
-        writer = _writers()[1]
-        return name, writer.file([writer.encode(self._meta(each)) for each in manifests])
+        return name, _manifest_list(tuple(map(self._size_of, manifests)))
 
     def index_manifest(self, files: Sequence[str]) -> tuple[str, bytes]:
         """An index manifest: its name and bytes."""
@@ -127,6 +146,18 @@ class SimulatedTable:
         self._indexes[name] = tuple(files)
         writer = _writers()[2]
         return name, writer.file([writer.encode(vectors(each, "d")) for each in files])
+
+    def learn(self, path: str) -> None:
+        """Remember what a manifest or manifest list says that the library has written."""
+        name = path.rpartition("/")[2]
+        known = name in self._lists or name in self._manifests or name in self._indexes
+        if "/manifest/" not in path or known:
+            return
+        records = record_files.to_records(record_files.parse(self.objects.get(path) or b""))
+        if name.startswith("manifest-list"):
+            self._lists[name] = tuple(each["_FILE_NAME"] for each in records)
+        else:
+            self._manifests[name] = tuple(map(_entry, records))
 
     def manifests_of(self, snapshot: Value) -> tuple[str, ...]:
         """The manifests of the state of a snapshot."""
@@ -136,16 +167,11 @@ class SimulatedTable:
         """Its index files."""
         return self._indexes.get(snapshot.get("indexManifest") or "", ())
 
-    def _meta(self, name: str) -> Value:
+    def _size_of(self, name: str) -> tuple[str, int, int]:
+        """A manifest, and how many files it adds and deletes."""
         entries = self._manifests[name]
         added_files = sum(each.kind == EntryKind.ADD for each in entries)
-        stats = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
-        return {
-            "_VERSION": 2, "_FILE_NAME": name, "_FILE_SIZE": 1000, "_NUM_ADDED_FILES": added_files,
-            "_NUM_DELETED_FILES": len(entries) - added_files, "_PARTITION_STATS": stats, "_SCHEMA_ID": 0,
-            "_MIN_BUCKET": 0, "_MAX_BUCKET": 0, "_MIN_LEVEL": 0, "_MAX_LEVEL": 9, "_MIN_ROW_ID": None,
-            "_MAX_ROW_ID": None, "_TOTAL_BUCKETS": 1,
-        }  # fmt: skip
+        return name, added_files, len(entries) - added_files
 
     # ---- What a snapshot names
 
@@ -224,3 +250,19 @@ def _change(entry: Entry) -> FileChange:
     extra = [] if file.extra is None else [file.extra]
     made = added(file.name, _LEVEL=file.level, _EXTRA_FILES=extra, _FILE_SOURCE=file.source)
     return made if entry.kind == EntryKind.ADD else made.deleted()
+
+
+def _meta(name: str, added_files: int, deleted_files: int) -> Value:
+    stats = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
+    return {
+        "_VERSION": 2, "_FILE_NAME": name, "_FILE_SIZE": 1000, "_NUM_ADDED_FILES": added_files,
+        "_NUM_DELETED_FILES": deleted_files, "_PARTITION_STATS": stats, "_SCHEMA_ID": 0,
+        "_MIN_BUCKET": 0, "_MAX_BUCKET": 0, "_MIN_LEVEL": 0, "_MAX_LEVEL": 9, "_MIN_ROW_ID": None,
+        "_MAX_ROW_ID": None, "_TOTAL_BUCKETS": 1,
+    }  # fmt: skip
+
+
+def _entry(record: Value) -> Entry:
+    file = record["_FILE"]
+    (extra,) = file["_EXTRA_FILES"] or (None,)
+    return Entry(EntryKind(record["_KIND"]), DataFile(file["_FILE_NAME"], file["_LEVEL"], extra, file["_FILE_SOURCE"]))

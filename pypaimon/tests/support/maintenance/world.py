@@ -2,62 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import random
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
-
-import pyarrow as pa
-import pytest
 
 from pypaimon.streaming import MaintenancePolicy, maintain
 from pypaimon.streaming.errors import MaintenanceConflictError, PaimonStreamError, StoreError
-from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.maintenance import plan_execution
-from pypaimon.streaming.maintenance.plan_execution import PlanExecution
-from pypaimon.streaming.metadata import manifest_tables
-from pypaimon.streaming.metadata.manifest_tables import Parser
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
 from support.maintenance.actors import Actors, Steps
 from support.maintenance.laws import TableLaws
-from support.maintenance.memory_store import MemoryFileIO, MemoryObjects
-from support.maintenance.simulated_table import ROOT, SimulatedTable, parsed
+from support.maintenance.memory_store import MemoryFileIO, MemoryObjects, always
+from support.maintenance.operations import Operation, drawn_operation
+from support.maintenance.simulated_process import simulated
+from support.maintenance.simulated_table import ROOT, SimulatedTable, is_root, parsed
+from support.maintenance.weather import Weather
 
 DAY = 86_400
-_MODULE = importlib.import_module("pypaimon.streaming.maintenance.maintain")
-_KEPT = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
-KINDS: tuple[dict[str, str], ...] = (
-    {"changelog_producer": "input"},
-    {},
-    {"changelog_producer": "input", "changelog__num_retained__max": "8", "snapshot__num_retained__max": "3", **_KEPT},
-    {"changelog__num_retained__max": "6", "snapshot__num_retained__max": "2", **_KEPT},
-    {"changelog_producer": "input", "consumer__expiration_time": "1 d"},
-)
-
-
-@dataclass(frozen=True)
-class Weather:
-    """How bad the world is.
-
-    Attributes:
-        faults: Share of requests of maintenance that fail, or whose answers are lost.
-        kills: Share of requests at which it is killed.
-        others: Share of requests before which others do something.
-        nested: Share of requests before which another run begins.
-        rounds: Runs of a history.
-    """
-
-    faults: float = 0.02
-    kills: float = 0.008
-    others: float = 0.08
-    nested: float = 0.008
-    rounds: int = 2
 
 
 class World:
@@ -66,16 +28,17 @@ class World:
     Args:
         seed: Decides everything.
         weather: How bad it is.
+        options: Of the table; None: drawn.
 
     Attributes:
         laws: The invariants.
     """
 
-    def __init__(self, seed: int, weather: Weather | None = None) -> None:
+    def __init__(self, seed: int, weather: Weather | None = None, options: dict[str, str] | None = None) -> None:
         self.rng = random.Random(seed)
         self.weather = weather or Weather()
         self.objects = MemoryObjects()
-        self.options = self.rng.choice(KINDS)
+        self.options = self.rng.choice(self.weather.kinds) if options is None else options
         self.table = SimulatedTable(self.objects, self.options)
         self.laws = TableLaws(self.objects, self.table)
         self.actors = Actors(self.rng, self.objects, self.table, self.laws)
@@ -84,40 +47,46 @@ class World:
         self._active: list[Steps] = []
         self._late: list[str] = []
         self._is_calm = False
+        self._operations: list[Operation | None] = []
+        self.skew = 0.0
+        self.compares = self.rng.random() < 0.5
+        self.position: int | None = None
         # Runs that have looked for consumers for the last time: they do not see one that comes later.
         self.checked: set[int] = set()
         self._checking: set[int] = set()
 
     def run(self) -> None:
         """Let the table live, then let it come to rest."""
-        for _ in range(self.weather.rounds):
+        for _ in range(self.rng.randint(1, self.weather.rounds)):
             for _ in range(self.rng.randint(1, 5)):
                 self.finish(self._new_actor())
             self._turn(3)
-            if self.rng.random() < 0.15:
-                self._drain()
-                self.actors.roll_back()
+            if self.rng.random() < 0.3:
+                self.operate(drawn_operation(self.actors))
             if self.rng.random() < 0.3:
                 self._drain()
                 self.objects.now += self.rng.uniform(1, 2) * DAY
-            self.maintain(self._policy())
+            self._protect()
+            self.maintain(self._policy(), self._any_branch())
         self.come_to_rest()
 
     def come_to_rest(self) -> None:
         """Without faults and others, everything goes that nothing needs."""
         self._is_calm = True
         self._drain()
+        self._protect(None)
         self.objects.now += 2 * DAY
         policy = MaintenancePolicy(min_snapshots=1, max_snapshots=2, orphan_age=DAY)
         self.maintain(policy)
         self.laws.seen["rest"] += 1
-        report = self.maintain(policy)
-        if report is None or not report.plan.is_empty:
-            raise BrokenLawError(f"M9: a second run deletes {report and report.plan.to_value()}")
+        if self.rng.random() < self.weather.twice:
+            report = self.maintain(policy)
+            if report is None or not report.plan.is_empty:
+                raise BrokenLawError(f"M9: a second run deletes {report and report.plan.to_value()}")
         self.check_rest(2)
 
     def check_rest(self, most: int) -> None:
-        """Check that only what is needed is left, and only the snapshots that the rules and consumers keep."""
+        """Check that only what is needed is left, and no plan."""
         left = {
             path
             for path in self.objects.paths()
@@ -125,11 +94,15 @@ class World:
         }
         if left - self.laws.needed():
             raise BrokenLawError(f"M7: {sorted(left - self.laws.needed())} is left")
+        self.check_kept(most)
+        if any(name.startswith("maintenance-") for name in self.objects.names(f"{ROOT}/consumer")):
+            raise BrokenLawError("M7: a plan is left")
+
+    def check_kept(self, most: int) -> None:
+        """Check that only the snapshots are left that the rules and consumers keep."""
         ids, first = self.laws.ids(f"{ROOT}/snapshot"), self._first_kept()
         if len([each for each in ids if each < first]) > most - len([each for each in ids if each >= first]) > 0:
             raise BrokenLawError(f"M7: snapshots {ids} are left, kept are those from {first}")
-        if any(name.startswith("maintenance-") for name in self.objects.names(f"{ROOT}/consumer")):
-            raise BrokenLawError("M7: a plan is left")
 
     def _first_kept(self) -> int:
         paths = [f"{ROOT}/consumer/{each}" for each in self.objects.names(f"{ROOT}/consumer")]
@@ -138,14 +111,13 @@ class World:
 
     # ---- Maintenance
 
-    def maintain(self, policy: MaintenancePolicy) -> Any:
+    def maintain(self, policy: MaintenancePolicy, branch: str = "main") -> Any:
         """A run of maintenance; None if it was killed, or gave up for a reason that passes."""
-        handle = self.table.handle(MemoryFileIO(self.objects, self._request))
-        TableDirectory.of(handle).store._common.sleep = lambda _: None
-        before = len(self.laws.visible_ids(f"{ROOT}/snapshot"))
+        handle, snapshots = self.handle(branch), f"{self.actors.home(branch)}/snapshot"
+        before = len(self.laws.visible_ids(snapshots))
         # A run inside of another one may keep fewer snapshots.
         self._least = [*(min(each, policy.min_snapshots or 10) for each in self._least), policy.min_snapshots or 10]
-        self.depth += 1
+        self._begin(None)
         try:
             report = maintain(handle, policy)
         except Killed:
@@ -157,22 +129,106 @@ class World:
             self.laws.seen[type(error).__name__] += 1
             return None
         except PaimonStreamError as error:
-            if self.laws.pending and not self._is_calm:
-                # A tag that came too late, whose writer has not found that out yet.
+            if not self._is_calm and (self.laws.pending or not self.laws.visible_ids(snapshots)):
+                # A tag that came too late, whose writer has not found that out yet, or a branch that was deleted.
                 self.laws.seen["damaged for a moment"] += 1
                 return None
             raise BrokenLawError(f"M7: {error!r}") from error
         finally:
-            self.checked.discard(self.depth)
-            self._checking.discard(self.depth)
-            self.depth -= 1
+            self._end()
             least = min(self._least.pop(), before)
             self._do_late()
-        if len(self.laws.visible_ids(f"{ROOT}/snapshot")) < least:
-            raise BrokenLawError(f"M6: {self.laws.ids(f'{ROOT}/snapshot')} is left of {before} snapshots")
-        self.laws.seen["run"] += 1
+            self._settle_changelogs()
+        left = self.laws.visible_ids(snapshots)
+        if len(left) < least and (left or branch == "main"):
+            raise BrokenLawError(f"M6: {left} is left of {before} snapshots")
+        kept = report.plan.kept_changelog_ids if branch == "main" and least else ()
+        if max(kept, default=0) > max(self.laws.changelog_ids(), default=0):
+            raise BrokenLawError(f"M2: changelogs {kept} are not kept")
+        self.laws.seen["run" if branch == "main" else "run of a branch"] += 1
         self.laws.seen["expired"] += len(report.plan.snapshot_ids)
         return report
+
+    def operate(self, operation: Operation | None) -> None:
+        """A user calls the library."""
+        if operation is None:
+            return
+        if operation.rolls_back:
+            self._least = [0 for _ in self._least]
+            self._protect(None)
+            self.laws.rollbacks += 1
+        self._begin(operation)
+        is_done = False
+        try:
+            operation.call(self.handle())
+            is_done = True
+        except Killed:
+            self.laws.seen["killed"] += 1
+        except PaimonStreamError as error:
+            self.refuse(operation, error)
+        finally:
+            self._end()
+            self.laws.rollbacks -= operation.rolls_back
+            self._do_late()
+        self.laws.seen[operation.name] += is_done
+        self._settle(operation, is_done)
+
+    def refuse(self, operation: Operation, error: PaimonStreamError) -> None:
+        """The library refuses to do something."""
+        self.laws.seen[f"{operation.name}: {type(error).__name__}"] += 1
+
+    def _begin(self, operation: Operation | None) -> None:
+        self.depth += 1
+        self._operations.append(operation)
+        self.skew = 0.0 if self._is_calm else self.rng.uniform(-1, 1) * self.weather.skew
+
+    def _end(self) -> None:
+        self.checked.discard(self.depth)
+        self._checking.discard(self.depth)
+        self.depth -= 1
+        self._operations.pop()
+
+    def _settle_changelogs(self) -> None:
+        """The changelogs that a run has kept count from now on."""
+        for path in [each for each in self.laws.pending if "/changelog/" in each]:
+            if path not in self.objects:
+                self.laws.pending.discard(path)
+            elif self.laws.is_complete(path) or self.depth == 0:
+                self.laws.establish(path)
+
+    def _settle(self, operation: Operation, is_done: bool) -> None:
+        """What an operation has written counts from now on. What it has not finished its user deletes."""
+        if operation.branch is not None and not is_done:
+            self.actors.drop_branch(operation.branch)
+        for path in dict.fromkeys(operation.written):
+            if path in self.laws.pending and path in self.objects:
+                if "/tag/" in path and not is_done and not self.laws.is_complete(path):
+                    self.actors.remove(path)
+                else:
+                    self.laws.establish(path)
+            self.laws.pending.discard(path)
+        names = [each.removeprefix("branch-") for each in self.objects.names(f"{ROOT}/branch")]
+        self.actors.branches = [each for each in names if self.actors.ids(each)]
+
+    def _protect(self, share: float | None = 0.2) -> None:
+        """A position without a file: named to each run from now on, or not any more."""
+        if share is None:
+            self.laws.held.pop("position", None)
+            self.position = None
+        elif self.position is None and self.rng.random() < share:
+            ids = self.laws.visible_ids(f"{ROOT}/snapshot")
+            if ids:
+                self.position = self.rng.choice(ids)
+                self.laws.held["position"] = self.position - 1 if self.position - 1 in ids else self.position
+
+    def _any_branch(self) -> str:
+        return self.rng.choice(self.actors.branches or ["main"]) if self.rng.random() < 0.3 else "main"
+
+    def handle(self, branch: str = "main") -> Any:
+        """A handle of a process that begins now."""
+        handle = self.table.handle(MemoryFileIO(self.objects, self._request, self.compares), branch)
+        TableDirectory.of(handle).store._common.sleep = lambda _: None
+        return handle
 
     def _policy(self) -> MaintenancePolicy:
         rng = self.rng
@@ -182,45 +238,75 @@ class World:
             max_snapshots=rng.choice([None, least, least + 2]),
             snapshot_age=rng.choice([None, 0, 60, 600]),
             expire_limit=rng.choice([None, None, 2]),
-            orphan_age=rng.choice([None, DAY]),
+            orphan_age=rng.choice([None, DAY + 2 * self.weather.skew]),
+            protect=() if self.position is None else (self.position,),
         )
 
-    def _request(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
+    def _request(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
         """A request of maintenance."""
         rng, weather = self.rng, self.weather
         if kind == "list" and path.endswith("/consumer") and self.depth in self._checking:
             self.checked.add(self.depth)
         if self._is_calm:
-            return self._answer(kind, path, answer)
+            return self._answer(kind, path, answer, is_met)
         if rng.random() < weather.others:
             self._turn(rng.randint(1, 3))
         if self.depth < 2 and rng.random() < weather.nested:
             self.laws.seen["nested"] += 1
-            self.maintain(self._policy())
+            self.maintain(self._policy(), self._any_branch())
+        if self.depth < 2 and rng.random() < weather.operations:
+            self.operate(drawn_operation(self.actors))
         if rng.random() < weather.kills:
             if rng.random() < 0.5:
-                self._answer(kind, path, answer)
+                self._answer(kind, path, answer, is_met)
             raise Killed
         if rng.random() < weather.faults:
             self.laws.seen["faults"] += 1
             outcome = rng.random()
             if outcome < 0.4:
-                self._answer(kind, path, answer)
+                self._answer(kind, path, answer, is_met)
             elif outcome < 0.6 and kind == "delete":
                 self._late.append(path)
             raise ConnectionResetError(104, "connection reset by peer")
-        return self._answer(kind, path, answer)
+        found = self._answer(kind, path, answer, is_met)
+        if kind == "list" and path.endswith("/snapshot") and rng.random() < weather.stale:
+            return self._stale(path, found)
+        return found
 
-    def _answer(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
-        if kind == "write":
+    def _stale(self, directory: str, found: list[Any]) -> list[Any]:
+        """A listing from before the newest snapshot, if a hint shows that there is one."""
+        newest = f"snapshot-{(self.objects.get(f'{directory}/LATEST') or b'').decode()}"
+        is_newest = newest == f"snapshot-{max(self.laws.ids(directory), default=0)}"
+        if self._operations[-1] is not None or len(found) < 5 or not is_newest:
+            return found
+        self.laws.seen["stale"] += 1
+        return [each for each in found if not each.path.endswith(f"/{newest}")]
+
+    def _answer(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
+        operation = self._operations[-1] if self._operations else None
+        if kind not in ("write", "delete"):
+            return answer()
+        if not is_met():
+            return False
+        rolls_back, self.laws.is_rolling_back = self.laws.is_rolling_back, operation is not None
+        try:
+            if kind == "delete":
+                self.laws.before_delete(path)
+                answer()
+                return self.laws.deleted(path)
             self.laws.before_write(path)
+            if operation is not None and is_root(path):
+                operation.written.append(path)
+                self.laws.pending.add(path)
+            elif self._operations and "/changelog/changelog-" in path:
+                # It is deleted again if another run has deleted its files just before.
+                self.laws.pending.add(path)
             answer()
-            return self.laws.written(path)
-        if kind == "delete":
-            self.laws.before_delete(path)
-            answer()
-            return self.laws.deleted(path)
-        return answer()
+            self.table.learn(path)
+            self.laws.written(path)
+        finally:
+            self.laws.is_rolling_back = rolls_back
+        return True
 
     def _do_late(self) -> None:
         """Deletes that were given up take effect, at the end of the run at the latest."""
@@ -254,63 +340,25 @@ class World:
     def _new_actor(self) -> Iterator[None]:
         actors, branches = self.actors, ["main", "main", "main", *self.actors.branches]
         branch = self.rng.choice(branches)
-        what = self.rng.choices(
-            ["APPEND", "COMPACT", "OVERWRITE", "tag", "untag", "branch", "unbranch", "consume", "progress"],
-            [10, 4, 1, 2, 0.7, 0.7, 0.3, 1, 2],
-        )[0]
+        what = self.rng.choices(list(_ACTORS), list(_ACTORS.values()))[0]
         if what.isupper():
             return actors.commit(what, branch)
+        if what == "write":
+            return actors.write()
         if what in ("tag", "untag"):
             return getattr(actors, what)(branch)  # type: ignore[no-any-return]
         if what == "consume":
             return actors.consume(lambda: not self.checked)
+        if what == "progress":
+            # In a store that does not compare, a run that has looked for the last time replaces what is saved.
+            return actors.progress(lambda: self.compares or not self.checked)
         return getattr(actors, what)()  # type: ignore[no-any-return]
 
 
-@contextmanager
-def simulated(world: World) -> Iterator[None]:
-    """Requests are made at once, on the caller's thread, and the time of maintenance is the world's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifest_tables, "_together", _Decoded())
-        patch.setattr(IOPool, "submit", _submit)
-        patch.setattr(IOPool, "result", lambda _, future: future.result())
-        patch.setattr(_MODULE, "time", SimpleNamespace(time=lambda: world.objects.now))
-        check = PlanExecution._check_unchanged
-
-        def check_unchanged(run: Any, *args: Any) -> None:
-            world._checking.add(world.depth)
-            check(run, *args)
-
-        patch.setattr(PlanExecution, "_check_unchanged", check_unchanged)
-        counter = iter(range(1_000_000))
-        patch.setattr(plan_execution, "uuid4", lambda: next(counter))
-        yield
-
-
-class _Decoded:
-    """Tables of manifests that were decoded before: each run decodes most of those of the run before again."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[bytes, int, str], pa.Table] = {}
-
-    def __call__(self, files: Sequence[bytes], parsers: Sequence[Parser], *rest: Any) -> list[pa.Table]:
-        keys = [(data, len(each.columns), each.schema.field(0).name) for data, each in zip(files, parsers, strict=True)]
-        new = [index for index, key in enumerate(keys) if key not in self._known]
-        found = _TOGETHER([files[index] for index in new], [parsers[index] for index in new], *rest) if new else []
-        self._known.update(zip((keys[index] for index in new), found, strict=True))
-        return [self._known[key] for key in keys]
-
-
-_TOGETHER = manifest_tables._together
-
-
-def _submit(pool: IOPool, function: Callable[..., Any], *args: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    try:
-        future.set_result(function(*args))
-    except Exception as error:  # noqa: BLE001 - raised to the caller that waits
-        future.set_exception(error)
-    return future
+_ACTORS = {
+    "APPEND": 10.0, "COMPACT": 4.0, "OVERWRITE": 0.7, "DROP": 0.3, "tag": 2.0, "untag": 0.7, "branch": 0.7,
+    "unbranch": 0.3, "consume": 1.0, "progress": 2.0, "write": 1.0,
+}  # fmt: skip
 
 
 def live(seed: int, weather: Weather | None = None) -> World:
