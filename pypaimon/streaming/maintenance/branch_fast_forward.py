@@ -305,8 +305,8 @@ class _FastForward:
 
 
 def _known(snapshots: dict[int, Snapshot], tags: Iterable[Tag]) -> set[tuple[int, str]]:
-    """Ids and fingerprints of the snapshots that a branch has or had."""
-    return {(each.id, each.fingerprint) for each in (*snapshots.values(), *(tag.snapshot for tag in tags))}
+    """Ids and delta lists of the snapshots that a branch has or had: Java 1 leaves the uuid out of tags."""
+    return {(each.id, each.delta_manifest_list) for each in (*snapshots.values(), *(tag.snapshot for tag in tags))}
 
 
 def _same(first: bytes, second: bytes) -> bool:

@@ -24,7 +24,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
-from pypaimon.streaming.maintenance import rollback
+from pypaimon.streaming.maintenance import create_branch, rollback
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
 from support.tables.named_files import files_of, needed_files
@@ -68,6 +68,19 @@ def test_later_snapshots_changelogs_and_tags_go(table: Table) -> None:
     assert sorted(path.name for path in (table.path / "tag").iterdir()) == ["tag-early"]
     assert not list((table.path / "consumer").glob("*")), "no pin is left"
     assert table.commit([9]) == 4
+
+
+def test_a_tag_that_java_has_made_of_a_snapshot_with_a_uuid_is_of_that_snapshot(table: Table) -> None:
+    """Java 1.4 leaves `uuid`, which it does not know, out of the tag."""
+    assert table.snapshot(3)["uuid"]
+    (table.path / "tag").mkdir()
+    value = {name: given for name, given in table.snapshot(3).items() if name != "uuid"}
+    (table.path / "tag" / "tag-by-java").write_text(json.dumps(value))
+    create_branch(table.handle(), "trial", tag="by-java")
+    assert json.loads((table.path / "branch/branch-trial/snapshot/snapshot-3").read_text()) == table.snapshot(3)
+    expected = rows_at(table, 3)
+    report = rollback(table.handle(), tag="by-java")
+    assert not report.restored and report.deleted_snapshots == (4, 5) and table.rows() == expected
 
 
 def test_a_dry_run_changes_nothing_and_says_the_same(table: Table) -> None:
