@@ -60,7 +60,7 @@ def expire_both(twins: TwinTable, branch: str, meanwhile: int | None) -> bool:
     assert not before.lost
     # Nothing names such files, so no expiry finds them: those of a tag that Java replaced, and the changelog files of
     # an overwrite ("Overwrite mode currently does not commit any changelog").
-    unnamed = before.files - set().union(*before.needs.values())
+    unnamed = before.files - before.needed
     with twins.both(partial(twins.java_expires, branch)) as theirs:
         roots = Roots.of(theirs.small, branch)
         earlier = [reads(roots) for reads in (twins.java_reads, twins.ours_reads)]
@@ -72,7 +72,7 @@ def expire_both(twins: TwinTable, branch: str, meanwhile: int | None) -> bool:
         common = roots.common(Roots.of(ours.small, branch))
         assert [reads(common) for reads in (twins.java_reads, twins.ours_reads)] == earlier
     assert not ours.lost
-    assert ours.files - unnamed == set().union(*ours.needs.values())
+    assert ours.files - unnamed == ours.needed
     assert not Comparison(branch, before, theirs, ours, meanwhile, twins.returned).unexplained(EXPLAINED)
     return not theirs.lost
 

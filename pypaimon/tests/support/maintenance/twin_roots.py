@@ -28,6 +28,11 @@ class Left:
     deleted: frozenset[str]
     consumers: dict[str, int]
 
+    @property
+    def needed(self) -> set[str]:
+        """All that is needed."""
+        return set().union(*self.needs.values())
+
     def needers(self, name: str) -> set[str]:
         """The snapshots, tags and changelogs that need a file."""
         return {root for root, names in self.needs.items() if name in names}

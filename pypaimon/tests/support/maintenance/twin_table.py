@@ -128,6 +128,10 @@ class TwinTable:
     def _is_long_lived(self) -> bool:
         return "changelog.num-retained.max" in self.kind.options
 
+    def live_files(self) -> set[str]:
+        """The names of the files that the latest snapshot needs."""
+        return needed_by_roots(self.path)[f"snapshot/snapshot-{self.ids()[-1]}"]
+
     # ---- what readers find
 
     def java_reads(self, roots: Roots) -> dict[str, Any]:
@@ -300,8 +304,8 @@ class TwinTable:
             else:
                 rename_tag(self.handle(), name, new)
         elif what == "delete" and tags:
-            # Java deletes files that a branch of the tag needs.
-            if by == "java" and not self.branches():
+            # Java deletes files that a branch of the tag needs, and those of long-lived changelogs.
+            if by == "java" and not self.branches() and not self._is_long_lived:
                 self.java.call("tags", operation="delete", name=self._random.choice(tags))
             else:
                 delete_tag(self.handle(), self._random.choice(tags))
