@@ -1,4 +1,4 @@
-"""Orphans are cleaned, and missing files forgotten, beside live Java 1.4: the same ones, but for what a rule names."""
+"""Orphans are cleaned, and missing files forgotten, next to live Java 1.4: the same ones, but for what a rule names."""
 
 from __future__ import annotations
 
