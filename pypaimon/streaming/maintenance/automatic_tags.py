@@ -198,7 +198,7 @@ class BatchTags(AutomaticTags):
             return {}
         name, latest = self._name(snapshots[-1]), snapshots[-1]
         there = next((each for each in tags if each.name == name), None)
-        return {} if there is not None and there.snapshot.fingerprint == latest.fingerprint else {name: latest}
+        return {} if there is not None and there.snapshot.is_same_commit(latest) else {name: latest}
 
     def is_idle(self, names: Collection[str], latest: Snapshot) -> bool:
         """See the base class."""

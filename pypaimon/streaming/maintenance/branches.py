@@ -154,7 +154,7 @@ def _create_of_tag(table: PaimonTable, directory: TableDirectory, name: str, tag
     tagged = Snapshot.from_json(data)
     with pinned(directory, tagged.id, f"branch-{name}"):
         there = directory.snapshots.refreshed(tagged.id)
-        if there is not None and there.fingerprint == tagged.fingerprint:
+        if there is not None and there.is_same_commit(tagged):
             text = store.read(directory.snapshots.get_snapshot_path(tagged.id))
         else:
             text = restored_text(table, directory, data)

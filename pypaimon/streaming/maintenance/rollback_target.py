@@ -130,7 +130,7 @@ def _of_watermark(directory: TableDirectory, watermark: int) -> RollbackTarget:
 
 def _is_there(directory: TableDirectory, tagged: Snapshot) -> bool:
     there = directory.snapshots.refreshed(tagged.id)
-    return there is not None and there.fingerprint == tagged.fingerprint
+    return there is not None and there.is_same_commit(tagged)
 
 
 def _choices(directory: TableDirectory) -> str:

@@ -173,7 +173,7 @@ class _Rollback:
     def _check_snapshot(self, text: bytes | None) -> None:
         """Check that the snapshot has not expired since it was found, and is complete."""
         there = self._directory.snapshots.refreshed(self._id) if text is None else Snapshot.from_json(text)
-        if there is None or there.fingerprint != self._target.snapshot.fingerprint:
+        if there is None or not there.is_same_commit(self._target.snapshot):
             raise MaintenanceConflictError(self._table.name, f"snapshot {self._id} expired meanwhile")
         check_complete(self._table, self._directory, _state_of(there))
 
@@ -182,7 +182,7 @@ class _Rollback:
         self._directory.store.write_atomic(path, text)
         self._directory.forget()
         tag = self._directory.tag(str(self._target.tag))
-        if tag is None or tag.fingerprint != self._target.snapshot.fingerprint:
+        if tag is None or not tag.is_same_commit(self._target.snapshot):
             # Another program has deleted the tag. It may not have seen the snapshot, and may delete its files.
             self._directory.store.delete(path)
             raise MaintenanceConflictError(self._table.name, f"tag {self._target.tag!r} was deleted meanwhile")
@@ -235,7 +235,7 @@ class _Rollback:
 
 
 def _keeps(tag: Tag, target: RollbackTarget) -> bool:
-    same = tag.name == target.tag and tag.snapshot.fingerprint == target.snapshot.fingerprint
+    same = tag.name == target.tag and tag.snapshot.is_same_commit(target.snapshot)
     return same and tag.expires is None
 
 

@@ -121,9 +121,9 @@ class TagWriter:
         (data,) = self._store.read_many([path])
         if data is not None:
             found = self._store.parse_data(path, data, Snapshot.from_json)
-            if found.fingerprint == snapshot.fingerprint:
+            if found.is_same_commit(snapshot):
                 return data
-        tags = (each for each in tags_of(self._directory) if each.snapshot.fingerprint == snapshot.fingerprint)
+        tags = (each for each in tags_of(self._directory) if each.snapshot.is_same_commit(snapshot))
         for each in tags:
             (data,) = self._store.read_many([self._directory.tag_path(each.name)])
             if data is not None:
@@ -132,7 +132,7 @@ class TagWriter:
 
     def _is_there(self, snapshot: Snapshot) -> bool:
         found = self._directory.snapshots.refreshed(snapshot.id)
-        return found is not None and found.fingerprint == snapshot.fingerprint
+        return found is not None and found.is_same_commit(snapshot)
 
     def _missing_file(self, snapshot: Snapshot) -> str | None:
         """Path of a file that the state of a snapshot needs, and that is gone or about to go; None if all are there.

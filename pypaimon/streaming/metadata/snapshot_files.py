@@ -130,6 +130,19 @@ class Snapshot:
         """Distinguishes this snapshot from another one with its id, after a rollback or a re-creation."""
         return self.uuid or f"{self.commit_user}/{self.commit_identifier}/{self.time_millis}"
 
+    def is_same_commit(self, other: Snapshot) -> bool:
+        """Whether the files of a snapshot, tag or changelog hold one commit.
+
+        Java 1 leaves out `uuid` when it writes a snapshot as a tag or changelog. Names of manifest lists are random.
+        """
+        if self.uuid is not None and other.uuid is not None:
+            return self.uuid == other.uuid
+        return (self.id, self.base_manifest_list, self.delta_manifest_list) == (
+            other.id,
+            other.base_manifest_list,
+            other.delta_manifest_list,
+        )
+
     @property
     def state_lists(self) -> tuple[str, ...]:
         """Names of the manifest lists that hold the whole state."""

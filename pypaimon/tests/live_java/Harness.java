@@ -159,7 +159,15 @@ public final class Harness {
             case "alter" -> catalog.alterTable(identifier(command), changes(command.get("changes")), false);
             case "tag" -> table(command).createTag(command.get("name").asText(), command.get("snapshot").asLong());
             case "tags" -> Tags.run(table(command), command, reply);
+            case "states" -> Maintenance.states(table(command), command, reply);
+            case "analyze" -> commit(command, (commit) -> commit.updateStatistics(Maintenance.statistics(table(command))));
+            case "remove_orphans" -> Maintenance.removeOrphans(table(command), command, reply);
+            case "remove_missing" -> {
+                List<CommitMessage> missing = Maintenance.missing(table(command), reply);
+                commit(command, (commit) -> commit.commit(Long.MAX_VALUE, missing));
+            }
             case "branch" -> branch(command);
+            case "delete_branch" -> table(command).deleteBranch(command.get("name").asText());
             case "consumer" -> consumer(command);
             case "rollback" -> table(command).rollbackTo(command.get("snapshot").asLong());
             case "rollback_to_tag" -> table(command).rollbackTo(command.get("tag").asText());
@@ -716,11 +724,11 @@ public final class Harness {
         };
     }
 
-    private static Object get(InternalRow row, int index, DataType type) {
+    static Object get(InternalRow row, int index, DataType type) {
         return InternalRow.createFieldGetter(type.copy(true), index).getFieldOrNull(row);
     }
 
-    private static JsonNode value(Object value, DataType type) {
+    static JsonNode value(Object value, DataType type) {
         if (value == null) {
             return JSON.nullNode();
         }

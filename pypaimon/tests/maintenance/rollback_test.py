@@ -25,7 +25,7 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.maintenance import create_tag, rollback
+from pypaimon.streaming.maintenance import create_branch, create_tag, rollback
 from pypaimon.streaming.maintenance.retention_pin import pinned
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -71,6 +71,19 @@ def test_later_snapshots_changelogs_and_tags_go(table: Table) -> None:
     assert sorted(path.name for path in (table.path / "tag").iterdir()) == ["tag-early"]
     assert not list((table.path / "consumer").glob("*")), "no pin is left"
     assert table.commit([9]) == 4
+
+
+def test_a_tag_that_java_has_made_of_a_snapshot_with_a_uuid_is_of_that_snapshot(table: Table) -> None:
+    """Java 1.4 leaves `uuid`, which it does not know, out of the tag."""
+    assert table.snapshot(3)["uuid"]
+    (table.path / "tag").mkdir()
+    value = {name: given for name, given in table.snapshot(3).items() if name != "uuid"}
+    (table.path / "tag" / "tag-by-java").write_text(json.dumps(value))
+    create_branch(table.handle(), "trial", tag="by-java")
+    assert json.loads((table.path / "branch/branch-trial/snapshot/snapshot-3").read_text()) == table.snapshot(3)
+    expected = rows_at(table, 3)
+    report = rollback(table.handle(), tag="by-java")
+    assert not report.restored and report.deleted_snapshots == (4, 5) and table.rows() == expected
 
 
 def test_a_dry_run_changes_nothing_and_says_the_same(table: Table) -> None:

@@ -21,22 +21,37 @@ _PART = re.compile(r"(.+\$-?\d+-\d+)-\d+-\d+(\.cc-\w+)")
 
 def needed_files(table: Path) -> set[str]:
     """Names of the files that the snapshots, tags and changelogs of all branches need."""
-    branches = [table, *(table / "branch").glob("branch-*")]
-    return {name for branch in branches for name in _needed_by_branch(table, branch)}
+    return set().union(*needed_by_roots(table).values())
+
+
+def needed_by_roots(table: Path) -> dict[str, set[str]]:
+    """What each snapshot, tag and changelog needs, by its path in the table, branches with theirs."""
+    manifests = _Manifests(table / "manifest")
+    found: dict[str, set[str]] = {}
+    for branch in [table, *(table / "branch").glob("branch-*")]:
+        for path in [*branch.glob("snapshot/snapshot-[0-9]*"), *(p for p in branch.glob("tag/tag-*") if p.is_file())]:
+            found[str(path.relative_to(table))] = set(_needed_by_snapshot(manifests, path))
+        for path in branch.glob("changelog/changelog-[0-9]*"):
+            found[str(path.relative_to(table))] = set(_needed_by_changelog(manifests, branch, path))
+    return found
 
 
 def needed_by(table: Path, path: Path) -> Iterator[str]:
     """Names of the files that one snapshot or tag needs."""
-    snapshot = json.loads(path.read_text())
-    lists = [snapshot["baseManifestList"], snapshot["deltaManifestList"]]
-    yield from _live(table, lists)
-    if path.parent.name == "snapshot" and (changes := snapshot.get("changelogManifestList")):
-        yield from _added(table, changes)
-    if statistics := snapshot.get("statistics"):
-        yield statistics
-    if index := snapshot.get("indexManifest"):
-        yield index
-        yield from (entry["_FILE_NAME"] for entry in _records(table / "manifest" / index) if entry["_KIND"] == _ADD)
+    return _needed_by_snapshot(_Manifests(table / "manifest"), path)
+
+
+def deleted_by_commits(table: Path) -> set[str]:
+    """Names of the data files that the commits of snapshots and long-lived changelogs without a producer deleted."""
+    manifests, found = _Manifests(table / "manifest"), set()
+    for path in (*table.rglob("changelog/changelog-[0-9]*"), *table.rglob("snapshot/snapshot-[0-9]*")):
+        snapshot = json.loads(path.read_text())
+        delta = snapshot["deltaManifestList"]
+        if snapshot.get("changelogManifestList") is None and (table / "manifest" / delta).exists():
+            for manifest in manifests[delta]:
+                entries = manifests[manifest["_FILE_NAME"]]
+                found.update(each["_FILE"]["_FILE_NAME"] for each in entries if each["_KIND"] != _ADD)
+    return found
 
 
 def files_of(table: Path) -> set[str]:
@@ -49,16 +64,38 @@ def files_of(table: Path) -> set[str]:
     }
 
 
-def _needed_by_branch(table: Path, branch: Path) -> Iterator[str]:
-    for path in [*branch.glob("snapshot/snapshot-[0-9]*"), *(p for p in branch.glob("tag/tag-*") if p.is_file())]:
-        yield from needed_by(table, path)
-    for path in branch.glob("changelog/changelog-[0-9]*"):
-        snapshot = json.loads(path.read_text())
-        if changes := snapshot.get("changelogManifestList"):
-            yield from _added(table, changes)
-        elif not _had_producer(branch, snapshot["schemaId"]):
-            yield snapshot["baseManifestList"]
-            yield from _added(table, snapshot["deltaManifestList"], written=True)
+class _Manifests:
+    """The manifests and their lists, each read once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[str, list[Any]] = {}
+
+    def __getitem__(self, name: str) -> list[Any]:
+        if name not in self._read:
+            self._read[name] = _records(self._directory / name)
+        return self._read[name]
+
+
+def _needed_by_snapshot(manifests: _Manifests, path: Path) -> Iterator[str]:
+    snapshot = json.loads(path.read_text())
+    yield from _live(manifests, [snapshot["baseManifestList"], snapshot["deltaManifestList"]])
+    if path.parent.name == "snapshot" and (changes := snapshot.get("changelogManifestList")):
+        yield from _added(manifests, changes)
+    if statistics := snapshot.get("statistics"):
+        yield statistics
+    if index := snapshot.get("indexManifest"):
+        yield index
+        yield from (entry["_FILE_NAME"] for entry in manifests[index] if entry["_KIND"] == _ADD)
+
+
+def _needed_by_changelog(manifests: _Manifests, branch: Path, path: Path) -> Iterator[str]:
+    snapshot = json.loads(path.read_text())
+    if changes := snapshot.get("changelogManifestList"):
+        yield from _added(manifests, changes)
+    elif not _had_producer(branch, snapshot["schemaId"]):
+        yield snapshot["baseManifestList"]
+        yield from _added(manifests, snapshot["deltaManifestList"], written=True)
 
 
 def _had_producer(branch: Path, schema: int) -> bool:
@@ -66,14 +103,14 @@ def _had_producer(branch: Path, schema: int) -> bool:
     return options.get("changelog-producer", "none") != "none"
 
 
-def _live(table: Path, lists: list[str]) -> Iterator[str]:
+def _live(manifests: _Manifests, lists: list[str]) -> Iterator[str]:
     counts: Counter[tuple[str, int]] = Counter()
     extra: dict[str, list[str]] = {}
     for name in lists:
         yield name
-        for manifest in _records(table / "manifest" / name):
+        for manifest in manifests[name]:
             yield manifest["_FILE_NAME"]
-            for entry in _records(table / "manifest" / manifest["_FILE_NAME"]):
+            for entry in manifests[manifest["_FILE_NAME"]]:
                 file = entry["_FILE"]
                 counts[file["_FILE_NAME"], file["_LEVEL"]] += 1 if entry["_KIND"] == _ADD else -1
                 extra[file["_FILE_NAME"]] = file["_EXTRA_FILES"] or []
@@ -83,11 +120,11 @@ def _live(table: Path, lists: list[str]) -> Iterator[str]:
             yield from extra[name]
 
 
-def _added(table: Path, name: str, written: bool = False) -> Iterator[str]:
+def _added(manifests: _Manifests, name: str, written: bool = False) -> Iterator[str]:
     yield name
-    for manifest in _records(table / "manifest" / name):
+    for manifest in manifests[name]:
         yield manifest["_FILE_NAME"]
-        for entry in _records(table / "manifest" / manifest["_FILE_NAME"]):
+        for entry in manifests[manifest["_FILE_NAME"]]:
             if entry["_KIND"] == _ADD and not (written and entry["_FILE"].get("_FILE_SOURCE") == _COMPACT):
                 yield _real(entry["_FILE"]["_FILE_NAME"])
                 yield from entry["_FILE"]["_EXTRA_FILES"] or []
