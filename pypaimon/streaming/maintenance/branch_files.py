@@ -93,7 +93,8 @@ def is_same_schema(first: bytes, second: bytes) -> bool:
 
 
 def known_snapshots(snapshots: Iterable[Snapshot], tags: Iterable[Tag]) -> set[tuple[int, str]]:
-    """Ids and delta lists of the snapshots that a branch has, or had and tags keep. Java 1 leaves the uuid out of tags."""
+    """Ids and delta lists of the snapshots that a branch has, or had and tags keep."""
+    # Not fingerprints: Java 1 leaves the uuid out of tags.
     return {(each.id, each.delta_manifest_list) for each in (*snapshots, *(tag.snapshot for tag in tags))}
 
 
