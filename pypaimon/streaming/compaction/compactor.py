@@ -63,8 +63,8 @@ def compact(
     """Compact what is due in a table according to its options. Blocks.
 
     Rows do not change, and readers only find fewer files, except for rows in postponed buckets (`bucket` = -2), which
-    batch readers find from then on. Writers are never blocked: what they change meanwhile is left
-    as it is, and reported as a conflict.
+    batch readers find from then on. Writers are never blocked: what they change meanwhile is left as it is, and
+    reported as a conflict.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it.
@@ -165,7 +165,7 @@ class Compaction:
         if vectors or picker.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
         buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.among))
-        buckets = index.attached(_of_known_schemas(buckets, self._schema))
+        buckets = index.attached(of_known_schemas(buckets, self._schema))
         tasks = list(picker.tasks(buckets, full=self._full))
         if dry_run:
             return CompactionReport(snapshot.id, compacted=tuple(_described(table, each) for each in tasks))
@@ -307,7 +307,8 @@ def _parts(tasks: Iterable[CompactionTask], commit_bytes: int) -> Iterator[list[
         yield part
 
 
-def _of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator[LiveBucket]:
+def of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator[LiveBucket]:
+    """The same buckets. Raises TableChangedError at a file that was written under a newer schema."""
     for bucket in buckets:
         newest = max(file.read.schema_id for file in bucket.files)
         if newest > schema_id:

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.commit.idempotent_commit import commit_replacement, new_compaction_user
 from pypaimon.streaming.commit.request import CommitRequest
@@ -20,16 +21,19 @@ from pypaimon.streaming.compaction.compaction_options import (
     under_latest_schema,
     with_buckets,
 )
-from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.compactor import Compaction, of_known_schemas
 from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
 from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, live_buckets
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, counted
 from pypaimon.streaming.compaction.run_picking import ChangelogMode
+from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage, find_stale
 from pypaimon.streaming.compaction.vector_index import VectorIndex
-from pypaimon.streaming.errors import CommitConflictError, StrictModeError, UnsupportedTableError
+from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, StrictModeError, UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.row_kinds import INSERT
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.options import option_keys
@@ -59,9 +63,10 @@ def rescale(
 ) -> CompactionReport:
     """Divide the rows of partitions into another number of buckets. Blocks.
 
-    Each partition is compacted, then replaced by its own rows in one commit (OVERWRITE), which streams pass over unless
-    they read overwrites. Rows in postponed buckets stay there. The table's option `bucket` decides about new
-    partitions, and writers refuse a partition with another number: alter the option, then rescale, while nobody writes.
+    Each partition is compacted, which distributes its postponed rows, then replaced by its own rows in one commit
+    (OVERWRITE), which streams pass over unless they read overwrites. Rows that are postponed meanwhile stay so. The
+    table's option `bucket` decides about new partitions, and writers refuse a partition with another number: alter the
+    option, then rescale, while nobody writes.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it, with fixed or postponed buckets.
@@ -91,35 +96,60 @@ def rescale(
             f"{latest.name} has no fixed number of buckets: its option 'bucket' is {latest.total_buckets}, and rescale "
             "changes the number of fixed buckets."
         )
+    rows = _rows_chosen(latest, chosen)
     if not dry_run:
         # What compaction finds out about changes (changelogs, deletion vectors) is lost with the files of level 0.
         mode = _mode(latest)
         Compaction(given, chosen, full=mode is not None and mode.full).run()
-    return _Rescaling(latest, count, chosen).run(dry_run=dry_run)
+    return _rescaled(given, count, rows, dry_run=dry_run)
+
+
+def _rows_chosen(table: PaimonTable, chosen: ChosenPartitions) -> pa.Array:
+    """The partitions, as serialised rows, before compaction gives them younger files."""
+    directory = table.new_directory()
+    snapshot = directory.snapshots.get_latest_snapshot()
+    if snapshot is None:
+        return pa.array([], pa.binary())
+    buckets = chosen.idle(live_buckets(table, LiveEntries().look(directory, snapshot), chosen.among))
+    return pa.array(list(dict.fromkeys(bucket.row for bucket in buckets)), pa.binary())
+
+
+def _rescaled(given: PaimonTable, count: int, rows: pa.Array, *, dry_run: bool) -> CompactionReport:
+    directory = given.new_directory()
+    # The snapshot first: then the schema, which is read later, is not older than its files.
+    snapshot = directory.snapshots.get_latest_snapshot()
+    if snapshot is None:
+        return CompactionReport(None)
+    return _Rescaling(under_latest_schema(given, directory), directory, snapshot, count).run(rows, dry_run=dry_run)
 
 
 def _mode(table: PaimonTable) -> ChangelogMode | None:
     return ChangelogMode.of(table) if table.is_primary_key_table else None
 
 
+class _StaleError(Exception):
+    pass
+
+
 class _Rescaling:
-    def __init__(self, table: PaimonTable, count: int, chosen: ChosenPartitions) -> None:
+    def __init__(self, table: PaimonTable, directory: TableDirectory, snapshot: Snapshot, count: int) -> None:
         self._table = table
+        self._directory = directory
+        self._snapshot = snapshot
         self._count = count
-        self._chosen = chosen
         self._user = new_compaction_user(table.options)
         mode = _mode(table)
-        self._looks_up = mode is not None and (mode.full or mode.looks_up)
-        self._directory = table.new_directory()
-        self._reader = FileReader(table, self._directory, lambda: None)
+        looked_up = 1 if mode is not None and mode.looks_up else 0
+        self._examined_from = CompactionOptions.of(table).top_level if mode is not None and mode.full else looked_up
+        self._reader = FileReader(table, directory, lambda: None)
 
-    def run(self, *, dry_run: bool) -> CompactionReport:
-        snapshot = self._directory.snapshots.get_latest_snapshot()
-        if snapshot is None:
-            return CompactionReport(None)
+    def run(self, rows: pa.Array, *, dry_run: bool) -> CompactionReport:
+        """Rescale partitions, which are given as serialised rows."""
+        snapshot = self._snapshot
         index = VectorIndex.of(self._table, self._directory, snapshot)
         entries = LiveEntries().look(self._directory, snapshot)
-        buckets = self._chosen.idle(live_buckets(self._table, entries, self._chosen.among))
+        buckets = live_buckets(self._table, entries, lambda found: found.filter(pc.is_in(found, value_set=rows)))
+        buckets = of_known_schemas(buckets, int(self._table.schema.id))
         snapshots, done, conflicts = list[int](), list[CompactedBucket](), list[CompactedBucket]()
         for number, (_, members) in enumerate(groupby(index.attached(buckets), key=lambda bucket: bucket.row), 1):
             former = [bucket for bucket in members if bucket.bucket >= 0]
@@ -129,14 +159,14 @@ class _Rescaling:
             if dry_run:
                 done += map(self._described, removed)
                 continue
-            if self._looks_up and any(file.level == 0 for bucket in former for file in bucket.files):
+            if any(file.level < self._examined_from for bucket in former for file in bucket.files):
                 # Written since the compaction, which has yet to find out what changes.
                 conflicts += map(self._described, removed)
                 continue
-            messages = removed + self._written(former)
             try:
+                messages = removed + self._written(former)
                 report = commit_replacement(CommitRequest(self._table, self._user, number, messages), snapshot.id)
-            except (CommitConflictError, StrictModeError):
+            except (CommitConflictError, StrictModeError, _StaleError):
                 conflicts += map(self._described, removed)
                 continue
             done += map(self._described, messages)
@@ -145,7 +175,19 @@ class _Rescaling:
         return CompactionReport(snapshot.id, tuple(snapshots), tuple(done), tuple(conflicts))
 
     def _written(self, former: Sequence[LiveBucket]) -> list[CommitMessage]:
-        """The rows of a partition in new files. If it fails, they are deleted."""
+        """The rows of a partition in new files. If it fails, they are deleted. Raises _StaleError if another job has
+        replaced the partition's files.
+        """
+        task = CompactionTask(former[0], [file for bucket in former for file in bucket.files])
+        try:
+            with bad_rows_as_damage(self._reader, task):
+                return self._divided(former)
+        except FileNotFoundError as error:
+            if find_stale(self._table, [task]):
+                raise _StaleError from error
+            raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
+
+    def _divided(self, former: Sequence[LiveBucket]) -> list[CommitMessage]:
         target = with_buckets(self._table, self._count, _WITHOUT_CHANGES)
         partition = former[0].partition
         if self._table.is_primary_key_table:

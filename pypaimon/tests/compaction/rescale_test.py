@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
+from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import UnsupportedTableError, compact, stream_read_builder, stream_write_builder, table_files
+from pypaimon.streaming import (
+    CompactionReport,
+    CorruptTableError,
+    UnsupportedTableError,
+    compact,
+    stream_read_builder,
+    stream_write_builder,
+    table_files,
+)
 from pypaimon.streaming.compaction import rescale
+from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.docs.cli_runs import Program
 from support.java.live import LiveJava
@@ -126,8 +137,51 @@ def test_chosen_partitions_and_a_dry_run(tmp_path: Path) -> None:
     assert buckets_of(table) == {0: {0, 1}, 1: {0, 1, 2}}
 
 
-def test_what_is_appended_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_partitions_are_rescaled_although_they_were_compacted(tmp_path: Path) -> None:
+    table = created(tmp_path, {"changelog-producer": "full-compaction"})
+    write(table, 1, range(20))
+    time.sleep(1.1)
+    assert rescale(table, 3, partition_idle_time=1).compacted
+    assert buckets_of(table) == {0: {0, 1, 2}, 1: {0, 1, 2}}
+    assert not rescale(table, 2, partition_idle_time=3600).compacted
 
+
+def test_a_column_that_is_added_meanwhile_keeps_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = created(tmp_path, {})
+    write(table, 1, range(20))
+    rescaling = sys.modules["pypaimon.streaming.compaction.rescale"]
+
+    class Slow(Compaction):
+        def run(self, **arguments: Any) -> CompactionReport:
+            report = super().run(**arguments)
+            catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+            catalog.alter_table("d.t", [SchemaChange.add_column("w", AtomicType("INT"))], False)
+            row = {"id": 1, "p": 0, "v": 1, "w": 5}
+            columns = COLUMNS.append(pa.field("w", pa.int32()))
+            with stream_write_builder(catalog.get_table("d.t")).with_commit_user("new").open_sync() as writer:
+                writer.write(pa.Table.from_pylist([row], columns))
+                writer.commit()
+            return report
+
+    monkeypatch.setattr(rescaling, "Compaction", Slow)
+    rescale(table, 3)
+    latest = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
+    assert buckets_of(latest) == {0: {0, 1, 2}, 1: {0, 1, 2}}
+    assert [(row["id"], row["w"]) for row in rows(latest, "latest-full") if row["w"] is not None] == [(1, 5)]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    table = created(tmp_path, {})
+    write(table, 1, range(20))
+    before = set(tmp_path.rglob("*.parquet"))
+    lost = min(before)
+    lost.unlink()
+    with pytest.raises(CorruptTableError, match=lost.name):
+        rescale(table, 3)
+    assert set(tmp_path.rglob("*.parquet")) == before - {lost}
+
+
+def test_what_is_appended_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = created(tmp_path, {})
     write(table, 1, range(20))
     rescaling = sys.modules["pypaimon.streaming.compaction.rescale"]
@@ -143,7 +197,7 @@ def test_what_is_appended_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pyt
     assert state(table) == [(p, key, 2 if key < 3 else 1) for p in (0, 1) for key in range(20)]
 
 
-def test_postponed_rows_stay_postponed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postponed_rows_are_distributed_first(tmp_path: Path) -> None:
     table = created(tmp_path, {"bucket": "-2", "postpone.default-bucket-num": "2"})
     write(table, 1, range(20))
     assert rescale(table, 3).compacted
