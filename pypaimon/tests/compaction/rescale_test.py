@@ -140,6 +140,7 @@ def test_chosen_partitions_and_a_dry_run(tmp_path: Path) -> None:
 def test_idle_partitions_are_rescaled_although_they_were_compacted(tmp_path: Path) -> None:
     table = created(tmp_path, {"changelog-producer": "full-compaction"})
     write(table, 1, range(20))
+    write(table, 2, range(20))
     time.sleep(1.1)
     assert rescale(table, 3, partition_idle_time=1).compacted
     assert buckets_of(table) == {0: {0, 1, 2}, 1: {0, 1, 2}}
