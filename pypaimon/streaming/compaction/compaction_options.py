@@ -122,8 +122,14 @@ def under_latest_schema(table: PaimonTable, directory: TableDirectory) -> Paimon
 
 def with_buckets(table: PaimonTable, count: int, options: Mapping[OptionKey[Any, Any], str] = _NONE) -> PaimonTable:
     """The table as one with a fixed number of buckets, and with other options: how its real buckets are written."""
-    # Changelog files of the new rows and of the compaction are merged together, later.
-    given = {**table.schema.options, str(option_keys.BUCKET): str(count), str(option_keys.PRECOMMIT_COMPACT): "false"}
+    given = {
+        **table.schema.options,
+        str(option_keys.BUCKET): str(count),
+        # Changelog files of the new rows and of the compaction are merged together, later.
+        str(option_keys.PRECOMMIT_COMPACT): "false",
+        # It is a rule for new partitions, and these are there.
+        str(option_keys.PARTITION_TIMESTAMP_FORMAT_STRICT): "false",
+    }
     given.update((str(key), value) for key, value in options.items())
     return table.with_schema(table.schema.copy(new_options=given))
 

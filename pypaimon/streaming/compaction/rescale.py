@@ -110,7 +110,10 @@ def _rows_chosen(table: PaimonTable, chosen: ChosenPartitions) -> pa.Array:
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return pa.array([], pa.binary())
-    buckets = chosen.idle(live_buckets(table, LiveEntries().look(directory, snapshot), chosen.among))
+    entries = LiveEntries().look(directory, snapshot)
+    if not chosen.by_time:
+        return chosen.among(pc.unique(entries["partition"].combine_chunks()))
+    buckets = chosen.idle(live_buckets(table, entries, chosen.among))
     return pa.array(list(dict.fromkeys(bucket.row for bucket in buckets)), pa.binary())
 
 

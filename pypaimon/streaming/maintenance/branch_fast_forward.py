@@ -177,9 +177,10 @@ class _FastForward:
 
     def _lost(self, names: Iterable[str]) -> list[str]:
         """The tags that the branch does not have in the same way."""
-        theirs = {each.name: each.snapshot.fingerprint for each in self._new_tags}
-        ours = {each.name: each.snapshot.fingerprint for each in self._tags}
-        return [name for name in names if name not in ours or theirs.get(name) != ours[name]]
+        theirs = {each.name: each.snapshot for each in self._new_tags}
+        ours = {each.name: each.snapshot for each in self._tags}
+        same = {name for name in ours.keys() & theirs.keys() if ours[name].is_same_commit(theirs[name])}
+        return [name for name in names if name not in same]
 
     def _renamed_tags(self) -> list[str]:
         """Tags that stay, but are replaced by one of the branch of the same name."""

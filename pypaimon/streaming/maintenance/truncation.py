@@ -98,9 +98,7 @@ def _tags_of_lost_snapshots(directory: TableDirectory, after: int) -> list[str]:
     """Tags of later snapshots that are gone, which were created meanwhile. Other tags are of new commits."""
     later = (each for each in tags_of(directory) if each.snapshot.id > after)
     there = ((each, directory.snapshots.refreshed(each.snapshot.id)) for each in later)
-    return [
-        each.name for each, snapshot in there if snapshot is None or snapshot.fingerprint != each.snapshot.fingerprint
-    ]
+    return [each.name for each, snapshot in there if snapshot is None or not snapshot.is_same_commit(each.snapshot)]
 
 
 def _delete_tags(directory: TableDirectory, names: Iterable[str]) -> None:

@@ -295,6 +295,16 @@ def test_the_table_has_the_history_of_the_branch(table: Table) -> None:
     assert fast_forward(table.handle(), "b", dry_run=False, discard_own_commits=True).lost_snapshots == (7,)
 
 
+def test_a_tag_that_java_has_made_of_the_same_snapshot_is_not_lost(table: Table) -> None:
+    """Java 1.4 leaves `uuid`, which it does not know, out of the tag."""
+    create_branch(table.handle(), "b", tag="fork")
+    tag = table.path / "tag" / "tag-fork"
+    assert json.loads(tag.read_text())["uuid"]
+    tag.write_text(json.dumps({name: given for name, given in json.loads(tag.read_text()).items() if name != "uuid"}))
+    dry = fast_forward(table.handle(), "b", discard_own_commits=True, dry_run=True)
+    assert dry.fork_id is not None and dry.lost_snapshots and "fork" not in dry.lost_tags
+
+
 def test_own_commits_are_lost_only_on_demand(table: Table) -> None:
     create_branch(table.handle(), "b", tag="fork")
     commit_to(table, "b", 7)

@@ -387,6 +387,26 @@ def test_tags_that_are_created_meanwhile_go_too(table: Table, tmp_path_factory: 
     assert step > 20
 
 
+def test_a_tag_that_java_makes_of_a_commit_after_the_rollback_stays(table: Table) -> None:
+    file_io = MortalFileIO()
+    deleted: list[str] = []
+    delete = file_io.delete
+
+    def tagged(path: str, recursive: bool = False) -> bool:
+        done = bool(delete(path, recursive))
+        if path.endswith("/snapshot-3") and not deleted:
+            deleted.append(path)
+            table.commit([9])
+            value = {name: given for name, given in table.snapshot(3).items() if name != "uuid"}
+            (table.path / "tag").mkdir(exist_ok=True)
+            (table.path / "tag" / "tag-by-java").write_text(json.dumps(value))
+        return done
+
+    file_io.delete = tagged  # type: ignore[method-assign]
+    rollback(_handle(table, file_io), snapshot_id=2)
+    assert deleted and table.ids() == [1, 2, 3] and (table.path / "tag" / "tag-by-java").is_file()
+
+
 def test_a_catalog_that_manages_snapshots_rolls_back_itself(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.handle().create_tag("kept", 2)
     before = {path: path.read_bytes() for path in table.path.rglob("*") if path.is_file()}
