@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from support.cache import cached
+from support.repository import cached
 from support.java.live import SOURCES, class_path, run_command
 
 _HOME = SOURCES / "rest"
