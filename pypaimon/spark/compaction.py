@@ -39,7 +39,8 @@ def compact(
     partition_idle_time: float | timedelta | None = None,
     dry_run: bool = False,
 ) -> CompactionReport:
-    """Compact the buckets of a table that are due by its options, one task per bucket or part of one. Blocks.
+    """Compact the buckets of a table that are due by its options, one task per bucket, part of one, or partition
+    with postponed rows. Blocks.
 
     The driver reads the metadata, plans and commits; the tasks read and write the data files. Queries that
     write the table meanwhile are not held up. Arguments and report are those of `pypaimon.streaming.compact`. Only

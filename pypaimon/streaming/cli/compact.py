@@ -119,8 +119,9 @@ def compact(
 ) -> None:
     """Compact what is due in TABLE, as its options say: small files into large ones, sorted runs into fewer.
 
-    Rows and streams do not change. Writers are never blocked; buckets that they change meanwhile are left for the next
-    run. Run it from time to time, or with --follow, next to writers with the table option write-only = true.
+    Rows and streams do not change, but for postponed rows, which batch readers get from then on. Writers are never
+    blocked; buckets that they change meanwhile are left for the next run. Run it from time to time, or with --follow,
+    next to writers with the table option write-only = true.
     """
     if running.follow:
         if running.dry_run:
@@ -171,7 +172,7 @@ def rescale(source: TableSource, buckets: int, chosen: Chosen, dry_run: bool, as
     report = rescale_table(source.load(), buckets, dry_run=dry_run, **chosen)
     if not as_json and report.compacted:
         console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if dry_run else _COLUMNS))
-    _print_report(source.name, report, dry_run, as_json)
+    _print_report(source.name, report, dry_run, as_json, "replaced")
 
 
 def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:
@@ -183,15 +184,15 @@ def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool
         running.wait()
 
 
-def _print_report(name: str, report: CompactionReport, dry_run: bool, as_json: bool) -> None:
-    print_result(_record(name, report, dry_run), _summary(name, report, dry_run), "json" if as_json else "text")
+def _print_report(name: str, report: CompactionReport, dry_run: bool, as_json: bool, done: str = "compacted") -> None:
+    print_result(_record(name, report, dry_run), _summary(name, report, dry_run, done), "json" if as_json else "text")
 
 
-def _summary(name: str, report: CompactionReport, dry_run: bool) -> str:
+def _summary(name: str, report: CompactionReport, dry_run: bool, done: str) -> str:
     if not report.compacted and not report.conflicts:
         return f"{name}: nothing is due"
     before = files_text(report.before)
-    text = f"{name}: {before} would be compacted" if dry_run else f"{name}: {before} became {files_text(report.after)}"
+    text = f"{name}: {before} would be {done}" if dry_run else f"{name}: {before} became {files_text(report.after)}"
     if report.conflicts:
         text += f"; {count(len(report.conflicts), 'part')} left, because another job has changed them meanwhile"
     return text

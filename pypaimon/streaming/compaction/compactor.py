@@ -43,7 +43,7 @@ from pypaimon.streaming.writing.writable_tables import warn_unsupported_maintena
 _COMPACTOR = re.compile(r"(.*_)?compaction-[0-9a-f-]{36}")
 _EXAMINED = 10
 _COMMIT_PARTS = 256
-"""A commit is made after this many tasks, or after the bytes that the workers ask for."""
+"""Commits are made after this many tasks, or after the bytes that the workers ask for."""
 
 Progress = Callable[[int, int], None]
 
@@ -73,7 +73,8 @@ def compact(
             with these values are compacted. None: all.
         where: A condition on partition columns, as `with_filter` takes it. Only partitions that meet it are compacted.
         partition_idle_time: Only partitions without a younger file are compacted, by the local clock. None: all.
-        threads: Number of buckets, or parts of them, that are compacted at the same time.
+        threads: Number of buckets, or parts of them, that are compacted at the same time; of partitions, if they have
+            postponed rows.
         dry_run: Write nothing. The report says what would be compacted.
         on_progress: Called with the bytes that are done, and the total bytes to be done.
         maintain: `"auto"`: the compaction is followed by what `maintain` does, when that is due. Its errors are logged.
@@ -211,7 +212,7 @@ class _Run:
             except BaseException:
                 self._discard(done)
                 raise
-            self._commit(done)
+            self._commit_each(done)
         return CompactionReport(self.snapshot.id, tuple(self.snapshots), tuple(self.compacted), tuple(self.conflicts))
 
     def _left(
@@ -239,6 +240,20 @@ class _Run:
         if not stale:
             raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
         return stale
+
+    def _commit_each(self, done: _Done) -> None:
+        """Commit tasks: those of a whole partition one by one, because such a commit is refused for changes that do not
+        matter to the others.
+        """
+        together = [each for each in done if not each[0].is_whole_partition]
+        left = [together, *([each] for each in done if each[0].is_whole_partition)]
+        try:
+            while left:
+                self._commit(left.pop(0))
+        except BaseException:
+            for commit in left:
+                self._discard(commit)
+            raise
 
     def _commit(self, done: _Done) -> None:
         results = [result for _, found in done for result in found]
@@ -295,10 +310,6 @@ class _Run:
 def _parts(tasks: Iterable[CompactionTask], commit_bytes: int) -> Iterator[list[CompactionTask]]:
     part: list[CompactionTask] = []
     for each in tasks:
-        if each.is_whole_partition:
-            # In a commit of its own: it is refused because of changes that do not matter to the others.
-            yield [each]
-            continue
         part.append(each)
         if len(part) >= _COMMIT_PARTS or sum(one.size for one in part) >= commit_bytes:
             yield part

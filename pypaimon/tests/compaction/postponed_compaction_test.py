@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,10 +14,13 @@ from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import CompactionReport, compact, stream_read_builder, stream_write_builder, table_files
+from pypaimon.streaming.commit.idempotent_commit import commit_compaction
 from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
+from support.tables.named_files import needed_files
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +185,55 @@ def while_compacting(table: Any, call: Any) -> CompactionReport:
             call()
 
     return compact(table, on_progress=on_progress)
+
+
+def test_partitions_are_distributed_together_and_committed_one_by_one(tmp_path: Path) -> None:
+    table, _ = both(tmp_path, {"changelog-producer": "lookup"})
+    write(table, [(key, p, 1, False) for key in range(3) for p in range(4)])
+    before = {path for path in tmp_path.rglob("*.*") if path.is_file()}
+    together: list[int] = []
+
+    class Counting(Threads):
+        def execute(self, table: PaimonTable, picker: Any, tasks: Any, done: Any) -> None:
+            together.append(len(tasks))
+            super().execute(table, picker, tasks, done)
+            # Another job takes one of the partitions.
+            compact(table.handle, partition={"p": 2})
+
+    report = Compaction(PaimonTable(table), workers=Counting(2)).run()
+    assert together == [4] and len(report.new_snapshot_ids) == 3
+    assert {each.partition["p"] for each in report.conflicts} == {2}
+    assert state(table) == [(p, key, 1) for p in range(4) for key in range(3)]
+    assert before < {path for path in tmp_path.rglob("*.*") if path.is_file()}
+    assert not unnamed(tmp_path)
+
+
+def test_a_failed_commit_leaves_no_file_of_the_partitions_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = both(tmp_path, {"changelog-producer": "lookup"})
+    write(table, [(key, p, 1, False) for key in range(3) for p in range(3)])
+    compactor = importlib.import_module("pypaimon.streaming.compaction.compactor")
+    commits: list[int] = []
+
+    def commit(*arguments: Any, **options: Any) -> Any:
+        commits.append(1)
+        if len(commits) == 2:
+            raise KeyboardInterrupt
+        return commit_compaction(*arguments, **options)
+
+    monkeypatch.setattr(compactor, "commit_compaction", commit)
+    with pytest.raises(KeyboardInterrupt):
+        compact(table)
+    # Those of the commit that was cut off are its own matter.
+    partitions = {path.parents[1].name for path in unnamed(tmp_path)}
+    assert len(partitions) <= 1
+
+
+def unnamed(directory: Path) -> list[Path]:
+    home = directory / "d.db" / "t"
+    named = needed_files(home)
+    return [path for path in home.rglob("bucket-*/*") if path.is_file() and path.name not in named]
 
 
 def test_an_error_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
