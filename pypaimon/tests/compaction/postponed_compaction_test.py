@@ -187,6 +187,14 @@ def while_compacting(table: Any, call: Any) -> CompactionReport:
     return compact(table, on_progress=on_progress)
 
 
+def test_a_rule_for_new_partitions_is_not_one_for_those_that_are_there(tmp_path: Path) -> None:
+    table, _ = both(tmp_path, {})
+    write(table, [(1, 0, 1, False)])
+    strict = {"partition.timestamp-format.strict": "true", "partition.timestamp-formatter": "yyyyMMdd"}
+    compact(table.copy({**strict, "partition.timestamp-pattern": "$p"}))
+    assert state(table) == [(0, 1, 1)]
+
+
 def test_partitions_are_distributed_together_and_committed_one_by_one(tmp_path: Path) -> None:
     table, _ = both(tmp_path, {"changelog-producer": "lookup"})
     write(table, [(key, p, 1, False) for key in range(3) for p in range(4)])
