@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import UnsupportedTableError, compact, stream_read_builder, stream_write_builder, table_files
-from pypaimon.streaming.compaction import rescale
+from pypaimon.streaming.compaction import partition_rescale, rescale
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.docs.cli_runs import Program
 from support.java.live import LiveJava
@@ -130,7 +129,7 @@ def test_what_is_appended_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pyt
 
     table = created(tmp_path, {})
     write(table, 1, range(20))
-    rescaling = sys.modules["pypaimon.streaming.compaction.rescale"]
+    rescaling = partition_rescale
     commit = rescaling.commit_replacement
 
     def late(*arguments: Any) -> Any:

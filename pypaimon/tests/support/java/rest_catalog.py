@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from support.cache import cached
 from support.java.live import SOURCES, class_path, run_command
+from support.repository import cached
 
 _HOME = SOURCES / "rest"
 _POM, _PROGRAM = _HOME / "pom.xml", _HOME / "RestCatalog.java"
