@@ -88,7 +88,7 @@ def buckets_of(table: Any) -> dict[int, set[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("buckets", [1, 5])
+@pytest.mark.parametrize("buckets", [pytest.param(1, marks=pytest.mark.nightly), 5])
 def test_the_rows_stay_and_streams_see_nothing(tmp_path: Path, kind: str, buckets: int) -> None:
     table = created(tmp_path, KINDS[kind])
     accepts_deletes = kind not in ("partial-update", "aggregation")
