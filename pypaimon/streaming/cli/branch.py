@@ -10,7 +10,7 @@ import click
 
 from pypaimon.streaming.cli.confirmation import confirm, yes_option
 from pypaimon.streaming.cli.options import catalog_options, log_options
-from pypaimon.streaming.cli.output import Record, format_option, print_result, show
+from pypaimon.streaming.cli.output import Record, format_option, print_result, show, with_blanks
 from pypaimon.streaming.cli.rollback import overtaken_lines
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.doctor.findings import count
@@ -54,7 +54,7 @@ def list_command(source: TableSource, form: str) -> None:
     directory = TableDirectory.of(source.load())
     names = [name for name in directory.branch_names() if name != directory.branch]
     records = [_record(name, directory.of_branch(name)) for name in names]
-    show(records, _COLUMNS, form, f"{source.name} has no branches")
+    show(records if form == "json" else with_blanks(records), _COLUMNS, form, f"{source.name} has no branches")
 
 
 @branch.command(

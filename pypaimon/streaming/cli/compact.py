@@ -23,8 +23,8 @@ from pypaimon.streaming.cli.tables import TableSource, duration, on_table, pairs
 from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
+from pypaimon.streaming.compaction.partition_rescale import rescale as rescale_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
-from pypaimon.streaming.compaction.rescale import rescale as rescale_table
 from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
@@ -162,7 +162,6 @@ Examples:
 @partition_options
 @click.option("--dry-run", is_flag=True, help="Write nothing; print which buckets would be replaced.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was replaced as JSON, one element per bucket.")
-@retry_option
 def rescale(source: TableSource, buckets: int, chosen: Chosen, dry_run: bool, as_json: bool) -> None:
     """Divide the rows of TABLE into another number of BUCKETS, partition by partition.
 

@@ -64,6 +64,11 @@ def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: st
         console().print(table_of(found, columns))
 
 
+def with_blanks(records: Iterable[Record]) -> list[Record]:
+    """Records for a table on screen in which None says that there is nothing, not that something is unknown."""
+    return [{name: "" if value is None else value for name, value in each.items()} for each in records]
+
+
 def print_result(record: Record, text: str, form: str) -> None:
     click.echo(to_json(record) if form == "json" else shown(text))
 

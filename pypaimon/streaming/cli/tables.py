@@ -179,7 +179,7 @@ def on_table(command: F, metavar: str = "TABLE") -> F:
 
 
 def retry_option(command: F) -> F:
-    """Give a command that may be repeated `--retry`: the whole command is repeated after errors that may pass."""
+    """Give a command that only reads `--retry`: the whole command is repeated after errors that may pass."""
 
     @functools.wraps(command)
     def with_patience(source: TableSource, *args: Any, retrying: Retrying, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ import click
 
 from pypaimon.streaming.cli.maintain import report_lines
 from pypaimon.streaming.cli.options import catalog_options, grouped, log_options, option
-from pypaimon.streaming.cli.output import Record, print_result, show
+from pypaimon.streaming.cli.output import Record, print_result, show, with_blanks
 from pypaimon.streaming.cli.tables import TableSource, duration, on_table, retry_option
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.tag_operations import create_tag, delete_tag, list_tags, rename_tag, replace_tag
@@ -147,10 +147,12 @@ Example:
 def list_command(source: TableSource, as_json: bool) -> None:
     """List the tags of TABLE. `created` and `expires` are on the clock of the program that created the tag."""
     records = [_record(each) for each in list_tags(source.load())]
-    if not as_json:
-        optional = ("watermark", "created", "expires")
-        records = [{**each, **{name: "" for name in optional if each[name] is None}} for each in records]
-    show(records, _COLUMNS, "json" if as_json else "table", f"{source.name} has no tags")
+    show(
+        records if as_json else with_blanks(records),
+        _COLUMNS,
+        "json" if as_json else "table",
+        f"{source.name} has no tags",
+    )
 
 
 def _show(name: str, report: MaintenanceReport, as_json: bool) -> None:

@@ -326,6 +326,13 @@ class StrictMode:
             return None
         return StrictMode(last_safe, data_evolution=table.traits.data_evolution)
 
+    @staticmethod
+    def since(snapshot: int, table: PaimonTable) -> StrictMode:
+        """A strict mode in which snapshots after this one are not safe, whatever the options of the table say."""
+        given = option_keys.COMMIT_STRICT_MODE_LAST_SAFE_SNAPSHOT.of(table.options)
+        last_safe = snapshot if given is None or given < 0 else min(given, snapshot)
+        return StrictMode(last_safe, data_evolution=table.traits.data_evolution)
+
     def check(self, state: TableState, kind: str, changes: Changes, user: str) -> None:
         """Check that changes may follow a state. Reads each snapshot since the last safe one. Raises StrictModeError if
         a snapshot of another user forbids the commit, or one that must be examined has expired.

@@ -243,7 +243,7 @@ def _commit_rewritten(
         known = KnownHistory(latest, planned_at, None) if again else KnownHistory.up_to(latest)
         # Whether an earlier call may have committed the files follows from `known`, see
         # `SnapshotCommit.uncertain`.
-        rule = StrictMode(planned_at, data_evolution=False) if strict else None
+        rule = StrictMode.since(planned_at, table) if strict else None
         commit = SnapshotCommit(directory, replace(request, ordered=False, is_first_attempt=True), plan, known, rule)
     outcome = commit_or_clean_up(table, commit, messages, what, "Commit the messages again")
     return CommitReport(outcome.number, Written.by_compaction(messages), repeated=not outcome.ours)

@@ -279,7 +279,10 @@ class _Run:
             # The user is new for each `Compaction`, so no earlier call can have committed these messages.
             is_strict = any(each.is_whole_partition for each, _ in done)
             report = commit_compaction(request, self.snapshot.id, again=False, strict=is_strict)
-        except (CommitConflictError, StrictModeError):
+        except (CommitConflictError, StrictModeError) as error:
+            if isinstance(error, StrictModeError) and not is_strict:
+                # The table's own option refuses the commit.
+                raise
             self.conflicts += described
             return
         self.index = index

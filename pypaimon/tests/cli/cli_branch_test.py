@@ -32,6 +32,11 @@ def test_branches_come_and_go(program: Program, table: Table) -> None:
     assert program("branch", "delete", "db.t", "c", "--yes").code == 2
 
 
+def test_a_branch_without_snapshots_has_blanks(program: Program, table: Table) -> None:
+    program("branch", "create", "db.t", "empty")
+    assert program("branch", "list", "db.t").out.splitlines()[1].split() == ["empty"]
+
+
 def test_a_fast_forward_names_what_is_lost(program: Program, table: Table) -> None:
     program("branch", "create", "db.t", "b", "--tag", "v1")
     table.write(table.arrow_rows([9]), table=table.handle(branch="b"))

@@ -22,7 +22,7 @@ from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
 from support.tables.named_files import needed_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 COLUMNS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.int64())]
@@ -95,7 +95,7 @@ STEPS = st.lists(st.one_of(ROWS, st.sampled_from(["due", "full"])), min_size=3, 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=200 if SOAK else 6, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+    max_examples=200 if SOAK else 3, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
 )
 @given(steps=STEPS)
 def test_rows_are_those_of_a_table_with_fixed_buckets(kind: str, steps: list[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from pypaimon.streaming import (
     stream_write_builder,
     table_files,
 )
-from pypaimon.streaming.compaction import rescale
+from pypaimon.streaming.compaction import partition_rescale, rescale
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.docs.cli_runs import Program
@@ -100,7 +99,7 @@ def buckets_of(table: Any) -> dict[int, set[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("buckets", [1, 5])
+@pytest.mark.parametrize("buckets", [pytest.param(1, marks=pytest.mark.nightly), 5])
 def test_the_rows_stay_and_streams_see_nothing(tmp_path: Path, kind: str, buckets: int) -> None:
     table = created(tmp_path, KINDS[kind])
     accepts_deletes = kind not in ("partial-update", "aggregation")
@@ -150,7 +149,7 @@ def test_idle_partitions_are_rescaled_although_they_were_compacted(tmp_path: Pat
 def test_a_column_that_is_added_meanwhile_keeps_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = created(tmp_path, {})
     write(table, 1, range(20))
-    rescaling = sys.modules["pypaimon.streaming.compaction.rescale"]
+    rescaling = partition_rescale
 
     class Slow(Compaction):
         def run(self, **arguments: Any) -> CompactionReport:
@@ -185,7 +184,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_what_is_appended_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = created(tmp_path, {})
     write(table, 1, range(20))
-    rescaling = sys.modules["pypaimon.streaming.compaction.rescale"]
+    rescaling = partition_rescale
     commit = rescaling.commit_replacement
 
     def late(*arguments: Any) -> Any:

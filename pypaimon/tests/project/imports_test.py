@@ -259,6 +259,16 @@ def test_all_names_of_a_public_module_can_be_imported_without_extras(module: str
     assert (int(count) > 0, missing.strip()) == (True, "[]")
 
 
+def test_no_module_hides_a_public_name_of_its_package() -> None:
+    """The import of a module puts it into its package, under its name."""
+    hidden = {}
+    for stub in (ROOT / "pypaimon" / "streaming").rglob("__init__.pyi"):
+        names = set(re.findall(r"import (\w+) as \1$", stub.read_text(), re.M))
+        hidden[stub.parent.name] = names & {each.stem for each in stub.parent.iterdir()}
+    # `install` is imported by the package itself, before its name is.
+    assert {package: names for package, names in hidden.items() if names} == {"streaming": {"install"}}
+
+
 def test_the_package_itself_has_what_programs_are_written_with_and_a_version() -> None:
     import pypaimon.streaming
 
