@@ -305,6 +305,35 @@ def tag_of_a_branch_goes(stage: Stage) -> None:
     stage.fast_forward("b")
 
 
+def expires_beside_its_branch(stage: Stage) -> None:
+    """A snapshot that a run keeps expires meanwhile. A branch of it stays, and needs its state, not its changelog."""
+    stage.commit("a")
+    stage.tag("t", stage.commit("b"))
+    stage.branch("b", "t", has_changelog=False)
+    stage.commit("c")
+    stage.commit("d")
+    two = MaintenancePolicy(min_snapshots=2, max_snapshots=2)
+    stage.when("read", "/manifest/", lambda: stage.expire(two))
+    stage.expire(MaintenancePolicy(min_snapshots=3, max_snapshots=3))
+    stage.check_roots()
+
+
+def comes_back_beside_its_branch(stage: Stage) -> None:
+    """A rollback of another program restores a snapshot with its changelog just before its files are deleted."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t", has_changelog=False)
+    stage.commit("c")
+
+    def restore() -> None:
+        path = f"{ROOT}/snapshot/snapshot-1"
+        if path not in stage.objects:
+            stage.actors.put(path, stage.objects.get(f"{ROOT}/tag/tag-t") or b"")
+
+    stage.when("list", "/branch", restore, times=9)
+    stage.expire()
+    stage.check_roots()
+
+
 def changelogs_of_a_killed_run(stage: Stage) -> None:
     """It has kept the newest changelog, and died before it deleted earlier snapshots: that changelog stays."""
 
@@ -380,6 +409,8 @@ HARMLESS = (
         {**DECOUPLED, "changelog__num_retained__max": "2"},
     ),
     History("two runs hide other snapshots", "", hints_of_two_runs),
+    History("a snapshot expires that a branch has too", "", expires_beside_its_branch, PRODUCED),
+    History("a snapshot comes back that a branch has too", "", comes_back_beside_its_branch, PRODUCED),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
     History("a tag goes while a branch is made of it", "", tag_goes, refused=True),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
