@@ -45,7 +45,8 @@ class World:
         self.depth = 0
         self._least: list[int] = []
         self._active: list[Steps] = []
-        self._late: list[str] = []
+        # Paths, and whether an operation of a user deletes them.
+        self._late: list[tuple[str, bool]] = []
         self._is_calm = False
         self._operations: list[Operation | None] = []
         self.skew = 0.0
@@ -266,7 +267,7 @@ class World:
             if outcome < 0.4:
                 self._answer(kind, path, answer, is_met)
             elif outcome < 0.6 and kind == "delete":
-                self._late.append(path)
+                self._late.append((path, self._operations[-1] is not None))
             raise ConnectionResetError(104, "connection reset by peer")
         found = self._answer(kind, path, answer, is_met)
         if kind == "list" and path.endswith("/snapshot") and rng.random() < weather.stale:
@@ -291,6 +292,8 @@ class World:
         rolls_back, self.laws.is_rolling_back = self.laws.is_rolling_back, operation is not None
         try:
             if kind == "delete":
+                # What a user has deleted may be written again at once, so the request before has taken effect by now.
+                self._late = [each for each in self._late if each != (path, True)]
                 self.laws.before_delete(path)
                 answer()
                 return self.laws.deleted(path)
@@ -311,9 +314,11 @@ class World:
     def _do_late(self) -> None:
         """Deletes that were given up take effect, at the end of the run at the latest."""
         late, self._late = self._late, []
-        for path in late:
+        for path, is_of_user in late:
             if path in self.objects and "/consumer/" not in path and "EARLIEST" not in path:
+                self.laws.is_rolling_back = is_of_user
                 self.actors.remove(path)
+                self.laws.is_rolling_back = False
 
     # ---- The others
 
