@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
-from support.groups.invariants import BrokenLawError
+from support.maintenance.race_histories import (
+    branch_goes,
+    changelogs_of_a_killed_run,
+    comes_back_beside_its_branch,
+    expires_beside_its_branch,
+    hints_of_two_runs,
+    slow_changelog_of_a_compaction,
+    tag_goes,
+    tag_of_a_branch_goes,
+)
 from support.maintenance.simulated_table import ROOT, Entry, parsed, upgraded
 from support.maintenance.stage import Stage
 from support.maintenance.tag_histories import (
@@ -268,88 +277,6 @@ def half_expired(stage: Stage) -> None:
     stage.check_rest(1)
 
 
-# ---- What random histories have found
-
-
-def hints_of_two_runs(stage: Stage) -> None:
-    """One run has hidden four snapshots, and another one expires two of them, just before the first is deleted."""
-    for name in "abcdef":
-        stage.commit(name)
-    few = MaintenancePolicy(min_snapshots=1, max_snapshots=1, expire_limit=2)
-    stage.when("delete", "/snapshot/snapshot-5", lambda: stage.expire(few))
-    stage.expire()
-
-
-def branch_goes(stage: Stage) -> None:
-    """It is deleted while it is maintained."""
-    stage.tag("t", stage.commit("a"))
-    stage.branch("b", "t")
-    stage.commit("c", branch="b")
-    stage.when("list", "/branch", lambda: stage.actors.drop_branch("b"))
-    stage.expire(branch="b")
-
-
-def tag_goes(stage: Stage) -> None:
-    """It is deleted while a branch is made of it."""
-    stage.tag("t", stage.commit("a"))
-    stage.when("read", "/tag/tag-t", lambda: stage.untag("t"), skipped=1)
-    stage.create_branch("b", "t")
-
-
-def tag_of_a_branch_goes(stage: Stage) -> None:
-    """It is deleted while main is fast-forwarded to its branch."""
-    stage.tag("t", stage.commit("a"))
-    stage.branch("b", "t")
-    stage.commit("c", branch="b")
-    stage.when("write", "/consumer-pypaimon-pin", lambda: stage.actors.remove(f"{ROOT}/branch/branch-b/tag/tag-t"))
-    stage.fast_forward("b")
-
-
-def expires_beside_its_branch(stage: Stage) -> None:
-    """A snapshot that a run keeps expires meanwhile. A branch of it stays, and needs its state, not its changelog."""
-    stage.commit("a")
-    stage.tag("t", stage.commit("b"))
-    stage.branch("b", "t", has_changelog=False)
-    stage.commit("c")
-    stage.commit("d")
-    two = MaintenancePolicy(min_snapshots=2, max_snapshots=2)
-    stage.when("read", "/manifest/", lambda: stage.expire(two))
-    stage.expire(MaintenancePolicy(min_snapshots=3, max_snapshots=3))
-    stage.check_roots()
-
-
-def comes_back_beside_its_branch(stage: Stage) -> None:
-    """A rollback of another program restores a snapshot with its changelog just before its files are deleted."""
-    stage.tag("t", stage.commit("a"))
-    stage.branch("b", "t", has_changelog=False)
-    stage.commit("c")
-
-    def restore() -> None:
-        path = f"{ROOT}/snapshot/snapshot-1"
-        if path not in stage.objects:
-            stage.actors.put(path, stage.objects.get(f"{ROOT}/tag/tag-t") or b"")
-
-    stage.when("list", "/branch", restore, times=9)
-    stage.expire()
-    stage.check_roots()
-
-
-def changelogs_of_a_killed_run(stage: Stage) -> None:
-    """It has kept the newest changelog, and died before it deleted earlier snapshots: that changelog stays."""
-
-    def kill() -> None:
-        raise Killed
-
-    for name in "abcdefgh":
-        stage.commit(name)
-    stage.when("delete", "/snapshot/snapshot-1", kill)
-    stage.expire()
-    stage.pass_days(1)
-    stage.expire()
-    if stage.laws.changelog_ids() != [7]:
-        raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
-
-
 HISTORIES = (
     History("6978: files go first", "M1: .*/data-a, .*snapshot-1", files_before_snapshots, judges_order=True),
     History("7710: references are listed once", "M1: .*, of .*snapshot-2", cleaner_meanwhile),
@@ -409,6 +336,7 @@ HARMLESS = (
         {**DECOUPLED, "changelog__num_retained__max": "2"},
     ),
     History("two runs hide other snapshots", "", hints_of_two_runs),
+    History("the changelog of a compaction is kept twice", "", slow_changelog_of_a_compaction, DECOUPLED),
     History("a snapshot expires that a branch has too", "", expires_beside_its_branch, PRODUCED),
     History("a snapshot comes back that a branch has too", "", comes_back_beside_its_branch, PRODUCED),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
