@@ -139,8 +139,8 @@ PAIRS = Weather(nested=0.03, kills=0.01)
 
 
 @contextmanager
-def _no_pin(*_: Any) -> Iterator[None]:
-    yield
+def _no_pin(*_: Any) -> Iterator[Callable[[], None]]:
+    yield lambda: None
 
 
 def _moved_back(self: EarliestHint, *args: int) -> None:
