@@ -97,3 +97,26 @@ def slow_changelog_of_a_compaction(stage: Stage) -> None:
     stage.expire()
     if stage.laws.changelog_ids() != [1, 2]:
         raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
+
+
+def copy_fails(stage: Stage) -> None:
+    """The store fails while a snapshot of a branch is copied, and the answer to a later copy is lost."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.commit("d", branch="b")
+
+    def fail() -> None:
+        raise ConnectionResetError(104, "connection reset by peer")
+
+    def fail_late() -> None:
+        data = stage.objects.get(f"{ROOT}/branch/branch-b/snapshot/snapshot-3") or b""
+        stage.actors.put(f"{ROOT}/snapshot/snapshot-3", data)
+        fail()
+
+    stage.when("write", "t/snapshot/snapshot-2", fail)
+    stage.when("write", "t/snapshot/snapshot-3", fail_late)
+    for _ in range(2):
+        stage.fast_forward("b")
+    if stage.laws.ids(f"{ROOT}/snapshot") != [1, 2, 3]:
+        raise BrokenLawError(f"M3: snapshots {stage.laws.ids(f'{ROOT}/snapshot')} are copied")
