@@ -47,9 +47,12 @@ class EarliestHint:
         self._store.write_atomic(self._path, str(to).encode())
 
     def move_back(self) -> None:
-        """Undo `move`, unless another run has moved it since."""
-        if self._to is not None and self._before is not None and self._snapshots.hinted_earliest_id() == self._to:
-            self._store.write_atomic(self._path, str(self._before).encode())
+        """Undo `move`, unless another run has moved it since, or has begun to delete what it hides."""
+        if self._to is None or self._before is None or self._snapshots.hinted_earliest_id() != self._to:
+            return
+        if self._before < self._to and self._is_believed(self._to):
+            return
+        self._store.write_atomic(self._path, str(self._before).encode())
 
     def check(self) -> None:
         """Check that it is still where it was moved to.

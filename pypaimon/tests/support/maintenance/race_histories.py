@@ -18,6 +18,25 @@ def hints_of_two_runs(stage: Stage) -> None:
     stage.expire()
 
 
+def hint_of_two_runs(stage: Stage) -> None:
+    """Two runs hide the same snapshots: one is killed while it deletes them, and the other one gives up."""
+
+    def kill() -> None:
+        raise Killed
+
+    def expire() -> None:
+        stage.expire(two)
+        stage.tag("t", 4)
+
+    for name in "abcd":
+        stage.commit(name)
+    two = MaintenancePolicy(min_snapshots=2, max_snapshots=2)
+    stage.when("delete", "/snapshot/snapshot-1", kill)
+    stage.when("write", "/snapshot/EARLIEST", expire)
+    stage.expire(two)
+    stage.check_kept(2)
+
+
 def branch_goes(stage: Stage) -> None:
     """It is deleted while it is maintained."""
     stage.tag("t", stage.commit("a"))
