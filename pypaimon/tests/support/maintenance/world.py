@@ -168,7 +168,7 @@ class World:
             self._protect(None)
             self.laws.rollbacks += 1
         self._begin(operation)
-        is_done = False
+        is_done, latest = False, max(self.actors.ids(), default=0)
         try:
             operation.call(self.handle())
             is_done = True
@@ -179,7 +179,10 @@ class World:
         finally:
             self._end()
             self.laws.rollbacks -= operation.rolls_back
+            self.laws.rolled_back += operation.rolls_back
             self._do_late()
+        if operation.rolls_back and not is_done and max(self.actors.ids(), default=0) > latest:
+            self.laws.allow_gaps()
         self.laws.seen[operation.name] += is_done
         self._settle(operation, is_done)
 
@@ -254,7 +257,7 @@ class World:
 
     def _request(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
         """A request of maintenance."""
-        rng, weather = self.rng, self.weather
+        rng, weather, rolled_back = self.rng, self.weather, self.laws.rolled_back
         if kind == "list" and path.endswith("/consumer") and self.depth in self._checking:
             self.checked.add(self.depth)
         if self._is_calm:
@@ -279,6 +282,8 @@ class World:
                 self._late.append((path, self._operations[-1] is not None))
             raise ConnectionResetError(104, "connection reset by peer")
         found = self._answer(kind, path, answer, is_met)
+        if kind == "write" and "/snapshot/snapshot-" in path and self.laws.rolled_back > rolled_back:
+            self.laws.allow_gaps()
         if kind == "list" and path.endswith("/snapshot") and rng.random() < weather.stale:
             return self._stale(path, found)
         return found
