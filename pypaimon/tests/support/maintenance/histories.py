@@ -13,6 +13,7 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
 from support.maintenance.race_histories import (
     branch_goes,
+    branch_goes_before_its_hint,
     changelogs_of_a_killed_run,
     comes_back_beside_its_branch,
     copy_fails,
@@ -344,6 +345,7 @@ HARMLESS = (
     History("a snapshot comes back that a branch has too", "", comes_back_beside_its_branch, PRODUCED),
     History("two runs hide the same snapshots", "", hint_of_two_runs),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
+    History("a branch goes before its hint is written", "", branch_goes_before_its_hint, refused=True),
     History("a tag goes while a branch is made of it", "", tag_goes, refused=True),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )

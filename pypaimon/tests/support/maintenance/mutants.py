@@ -184,7 +184,7 @@ MUTANTS = (
     Mutant("the hint stays where it is", ("M3",), _no_hint),
     Mutant(
         "the hint may be moved back past a gap",
-        ("M2", "M3", "M9"),
+        ("M2", "M3", "M4", "M9"),
         _set(EarliestHint, "_is_believed", lambda *_: False),
         PAIRS,
     ),

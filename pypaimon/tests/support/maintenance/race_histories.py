@@ -46,6 +46,19 @@ def branch_goes(stage: Stage) -> None:
     stage.expire(branch="b")
 
 
+def branch_goes_before_its_hint(stage: Stage) -> None:
+    """It is deleted just before a run writes into it, and stays deleted."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.when("write", "/branch-b/snapshot/EARLIEST", lambda: stage.actors.drop_branch("b"))
+    stage.expire(branch="b")
+    stage.pass_days(3)
+    stage.clean()
+    if stage.objects.names(f"{ROOT}/branch"):
+        raise BrokenLawError("M7: a branch is left")
+
+
 def tag_goes(stage: Stage) -> None:
     """It is deleted while a branch is made of it."""
     stage.tag("t", stage.commit("a"))
