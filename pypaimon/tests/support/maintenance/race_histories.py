@@ -121,7 +121,7 @@ def changelogs_of_a_killed_run(stage: Stage) -> None:
 
 
 def slow_changelog_of_a_compaction(stage: Stage) -> None:
-    """Another run expires it first. Its changelog has no files that could be missing."""
+    """Another run expires it first. Its changelog is complete without any file."""
     stage.commit("a")
     stage.compact("a", "b")
     stage.commit("c")
