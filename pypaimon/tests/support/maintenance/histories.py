@@ -14,6 +14,7 @@ from support.crash.crashing_file_io import Killed
 from support.maintenance.race_histories import (
     branch_goes,
     branch_goes_before_its_hint,
+    branch_goes_before_its_schemas,
     changelogs_of_a_killed_run,
     comes_back_beside_its_branch,
     copy_fails,
@@ -346,6 +347,7 @@ HARMLESS = (
     History("two runs hide the same snapshots", "", hint_of_two_runs),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
     History("a branch goes before its hint is written", "", branch_goes_before_its_hint, refused=True),
+    History("a branch goes before its schemas are listed", "", branch_goes_before_its_schemas),
     History("a tag goes while a branch is made of it", "", tag_goes, refused=True),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )

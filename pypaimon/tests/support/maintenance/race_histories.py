@@ -59,6 +59,15 @@ def branch_goes_before_its_hint(stage: Stage) -> None:
         raise BrokenLawError("M7: a branch is left")
 
 
+def branch_goes_before_its_schemas(stage: Stage) -> None:
+    """It is deleted after a cleaner has listed it: the cleaner begins again."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.pass_days(3)
+    stage.when("list", "/branch-b/schema", lambda: stage.actors.drop_branch("b"))
+    stage.clean()
+
+
 def tag_goes(stage: Stage) -> None:
     """It is deleted while a branch is made of it."""
     stage.tag("t", stage.commit("a"))
