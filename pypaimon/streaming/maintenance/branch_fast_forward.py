@@ -15,6 +15,7 @@ from typing import Any
 
 from pypaimon.streaming.commit.publishing import NotPublishedError, Publisher, TakenError, publisher_of
 from pypaimon.streaming.errors import MaintenanceConflictError, StoreError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.branch_files import (
     branch_home,
@@ -325,14 +326,20 @@ class _FastForward:
     def _publish(self, publisher: Publisher, number: int) -> None:
         """Copy a snapshot, unless another one has its id by now."""
         value: dict[str, Any] = json.loads(self._stored(number))
+        failed: Exception | None = None
         try:
             done = publisher.publish(None, value, list)
         except TakenError:
             done = False
         except NotPublishedError as error:
             raise StoreError(f"Snapshot {number} could not be copied: {error.__cause__}") from error.__cause__
+        except OSError as error:
+            # The copy may be there all the same.
+            done, failed = False, translated(self._own.snapshots.get_snapshot_path(number), error)
         if not done:
             there = self._own.snapshots.refreshed(number)
+            if there is None and failed is not None:
+                raise failed
             if there is None or there.fingerprint != self._new[number].fingerprint:
                 raise MaintenanceConflictError(self._table.name, f"snapshot {number} was committed meanwhile")
 

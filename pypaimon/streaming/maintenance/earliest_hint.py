@@ -21,6 +21,7 @@ class EarliestHint:
     """
 
     def __init__(self, directory: TableDirectory, path: str) -> None:
+        self._directory = directory
         self._snapshots = directory.snapshots
         self._store = directory.store
         self._table = str(directory.table.identifier.get_full_name())
@@ -47,9 +48,18 @@ class EarliestHint:
         self._store.write_atomic(self._path, str(to).encode())
 
     def move_back(self) -> None:
-        """Undo `move`, unless another run has moved it since."""
-        if self._to is not None and self._before is not None and self._snapshots.hinted_earliest_id() == self._to:
-            self._store.write_atomic(self._path, str(self._before).encode())
+        """Undo `move`, unless another run has moved it since, or has begun to delete what it hides.
+
+        A branch that was deleted meanwhile would seem to be there as long as it has a hint.
+        """
+        if self._to is None or self._before is None or self._snapshots.hinted_earliest_id() != self._to:
+            return
+        if not self._directory.exists():
+            self._store.delete(self._path)
+            return
+        if self._before < self._to and self._is_believed(self._to):
+            return
+        self._store.write_atomic(self._path, str(self._before).encode())
 
     def check(self) -> None:
         """Check that it is still where it was moved to.

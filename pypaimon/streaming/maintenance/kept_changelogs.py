@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.maintenance.roots import Roots
+from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
-def keep_changelogs(store: Store, table_path: str, home: str, ids: Sequence[int]) -> None:
+def keep_changelogs(directory: TableDirectory, ids: Sequence[int]) -> None:
     """Write the changelogs of snapshots that are about to expire.
 
     Another run may expire such a snapshot at the same time, and later its changelog with its files. If the snapshot is
@@ -16,11 +17,10 @@ def keep_changelogs(store: Store, table_path: str, home: str, ids: Sequence[int]
     changelog is deleted again if its files have gone.
 
     Args:
-        store: The store of the table.
-        table_path: The directory of the table.
-        home: The directory of the branch.
+        directory: The branch.
         ids: The snapshots.
     """
+    store, home = directory.store, branch_directory(directory.table.table_path, directory.branch)
     snapshots, changelogs = ([f"{home}/{what}/{what}-{each}" for each in ids] for what in ("snapshot", "changelog"))
     # A snapshot that is missing has been expired by another run, which has written its changelog.
     expiring = zip(changelogs, store.read_many(snapshots), strict=True)
@@ -28,14 +28,19 @@ def keep_changelogs(store: Store, table_path: str, home: str, ids: Sequence[int]
     for path, content in found.items():
         store.write_atomic(path, content)
     for path, data in zip(changelogs, store.read_many(snapshots), strict=True):
-        if data is None and path in found and not _has_lists(store, table_path, Snapshot.from_json(found[path])):
+        if data is None and path in found and not _has_lists(directory, Snapshot.from_json(found[path])):
             store.delete(path)
 
 
-def _has_lists(store: Store, table_path: str, snapshot: Snapshot) -> bool:
-    name = snapshot.changelog_manifest_list or snapshot.delta_manifest_list
+def _has_lists(directory: TableDirectory, snapshot: Snapshot) -> bool:
+    """Whether its changelog has its files. That of a compaction needs none, unless it is read from data files."""
+    name = snapshot.changelog_manifest_list
+    if name is None:
+        if Roots(schemas=directory.schema).has_producer(snapshot):
+            return True
+        name = snapshot.delta_manifest_list
     try:
-        store.read(f"{table_path}/manifest/{name}")
+        directory.store.read(f"{directory.table.table_path}/manifest/{name}")
     except FileNotFoundError:
         return False
     return True

@@ -196,6 +196,8 @@ class TableRun:
         names = ("main", *self._directory.branch_names())
         for name in names:
             if not of_branch(self._directory, name).exists():
+                if name not in ("main", *self._directory.branch_names()):
+                    raise MaintenanceConflictError(self._table.name, f"branch {name!r} was deleted meanwhile")
                 where = f"{branch_directory(self._table.path, name)}/schema"
                 detail = "holds no schema, so that it is not known what the branch needs, and no orphan is deleted"
                 raise CorruptTableError(where, detail)

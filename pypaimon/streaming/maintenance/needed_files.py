@@ -94,19 +94,9 @@ class NeededFiles:
     def newly_needed(self, roots: Sequence[Roots]) -> tuple[set[str], Picture]:
         """What snapshots, tags, changelogs and branches need now that these roots do not hold.
 
-        They have appeared meanwhile, or should have been deleted and are still there.
+        They have appeared meanwhile, or should have been deleted and are still there. What another branch holds of the
+        same commit does not count: it may not have the changelog.
         """
         now = picture_of(self._table.new_directory(), self._seen)
-        snapshots = {each.fingerprint for found in roots for each in found.snapshots}
-        tagged = {each.fingerprint for found in roots for each in found.tagged}
-        changelogs = {each.fingerprint for found in roots for each in found.changelogs}
-        appeared = [
-            replace(
-                found,
-                snapshots=tuple(each for each in found.snapshots if each.fingerprint not in snapshots),
-                tagged=tuple(each for each in found.tagged if each.fingerprint not in tagged),
-                changelogs=tuple(each for each in found.changelogs if each.fingerprint not in changelogs),
-            )
-            for found in (now.own, *now.others)
-        ]
-        return self.of(appeared), now
+        known = {mark for each in roots for mark in each.marks}
+        return self.of([each.without(known) for each in (now.own, *now.others)]), now

@@ -78,7 +78,7 @@ class PlanExecution:
                 # They go first: nobody finds them as long as the hint leads to a snapshot that follows none.
                 self._check_unchanged()
                 kept = [each for each in plan.kept_changelog_ids if each in hidden]
-                keep_changelogs(self._store, self._table.path, self._home, kept)
+                keep_changelogs(self._directory, kept)
                 self._store.delete_all(self._snapshot_paths(hidden))
             if plan.snapshot_ids and plan.earliest_id is not None:
                 hint.move(plan.earliest_id, picture.own.visible_id or picture.own.snapshots[0].id)
@@ -146,7 +146,7 @@ class PlanExecution:
         plan = self._plan
         directory = f"{self._home}/changelog"
         late = set(plan.kept_changelog_ids)
-        keep_changelogs(self._store, self._table.path, self._home, plan.kept_changelog_ids)
+        keep_changelogs(self._directory, plan.kept_changelog_ids)
         if late:
             self._store.write_atomic(f"{directory}/LATEST", str(max(late)).encode())
         if plan.changelog_ids:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -35,6 +35,7 @@ class Roots:
         changelogs: The long-lived changelogs, ascending.
         visible_id: The earliest snapshot that readers find. A run that was killed may have left earlier ones; 0: none.
         schemas: The schemas of the branch by id.
+        branch: Its name.
     """
 
     snapshots: tuple[Snapshot, ...] = ()
@@ -42,6 +43,7 @@ class Roots:
     changelogs: tuple[Snapshot, ...] = ()
     visible_id: int = 0
     schemas: Callable[[int], TableSchema] | None = field(default=None, repr=False)
+    branch: str = "main"
 
     @property
     def all(self) -> tuple[Snapshot, ...]:
@@ -49,10 +51,20 @@ class Roots:
         return (*self.snapshots, *self.tagged, *self.changelogs)
 
     @property
-    def marks(self) -> list[tuple[str, str]]:
-        """What each of `all` is, and its fingerprint: an expired snapshot may still be there as a changelog."""
+    def marks(self) -> list[tuple[str, str, str]]:
+        """What each of `all` is, and where, and its fingerprint.
+
+        An expired snapshot may still be there as a changelog, or on a branch, which needs other files.
+        """
         kinds = {"snapshot": self.snapshots, "tag": self.tagged, "changelog": self.changelogs}
-        return [(kind, each.fingerprint) for kind, found in kinds.items() for each in found]
+        return [(kind, self.branch, each.fingerprint) for kind, found in kinds.items() for each in found]
+
+    def without(self, marks: Collection[tuple[str, str, str]]) -> Roots:
+        """The roots that have none of these marks."""
+        kept = iter([mark not in marks for mark in self.marks])
+        parts = (self.snapshots, self.tagged, self.changelogs)
+        snapshots, tagged, changelogs = (tuple(each for each in part if next(kept)) for part in parts)
+        return replace(self, snapshots=snapshots, tagged=tagged, changelogs=changelogs)
 
     def has_producer(self, changelog: Snapshot) -> bool:
         """Whether a changelog was produced when it was committed; the option of the table may have changed since."""
@@ -134,7 +146,7 @@ def _roots(directory: TableDirectory, tags: Sequence[Tag], seen: SeenSnapshots) 
         # The hint was read before, so either the store gave an old listing, or the table was rolled back meanwhile.
         raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
     tagged = tuple(each.snapshot for each in tags)
-    return Roots(snapshots, tagged, changelogs, _visible_id(directory, snapshots), directory.schema)
+    return Roots(snapshots, tagged, changelogs, _visible_id(directory, snapshots), directory.schema, directory.branch)
 
 
 def _visible_id(directory: TableDirectory, snapshots: Sequence[Snapshot]) -> int:

@@ -70,6 +70,9 @@ class Actors:
 
     def commit(self, kind: str, branch: str = "main", user: str | None = None) -> Steps:
         """Write, compact or overwrite: the files first, then the snapshot, if nobody else has committed."""
+        if f"{self.home(branch)}/schema/schema-0" not in self.objects:
+            # The branch is gone, and a writer that begins now cannot load it.
+            return
         before = self.latest(branch)
         live = [] if before is None else self.table.live(before)
         if kind in ("COMPACT", "DROP") and not live:

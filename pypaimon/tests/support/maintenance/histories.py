@@ -11,7 +11,20 @@ from dataclasses import dataclass, field
 from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
-from support.groups.invariants import BrokenLawError
+from support.maintenance.race_histories import (
+    branch_goes,
+    branch_goes_before_its_hint,
+    branch_goes_before_its_schemas,
+    changelogs_of_a_killed_run,
+    comes_back_beside_its_branch,
+    copy_fails,
+    expires_beside_its_branch,
+    hint_of_two_runs,
+    hints_of_two_runs,
+    slow_changelog_of_a_compaction,
+    tag_goes,
+    tag_of_a_branch_goes,
+)
 from support.maintenance.simulated_table import ROOT, Entry, parsed, upgraded
 from support.maintenance.stage import Stage
 from support.maintenance.tag_histories import (
@@ -268,59 +281,6 @@ def half_expired(stage: Stage) -> None:
     stage.check_rest(1)
 
 
-# ---- What random histories have found
-
-
-def hints_of_two_runs(stage: Stage) -> None:
-    """One run has hidden four snapshots, and another one expires two of them, just before the first is deleted."""
-    for name in "abcdef":
-        stage.commit(name)
-    few = MaintenancePolicy(min_snapshots=1, max_snapshots=1, expire_limit=2)
-    stage.when("delete", "/snapshot/snapshot-5", lambda: stage.expire(few))
-    stage.expire()
-
-
-def branch_goes(stage: Stage) -> None:
-    """It is deleted while it is maintained."""
-    stage.tag("t", stage.commit("a"))
-    stage.branch("b", "t")
-    stage.commit("c", branch="b")
-    stage.when("list", "/branch", lambda: stage.actors.drop_branch("b"))
-    stage.expire(branch="b")
-
-
-def tag_goes(stage: Stage) -> None:
-    """It is deleted while a branch is made of it."""
-    stage.tag("t", stage.commit("a"))
-    stage.when("read", "/tag/tag-t", lambda: stage.untag("t"), skipped=1)
-    stage.create_branch("b", "t")
-
-
-def tag_of_a_branch_goes(stage: Stage) -> None:
-    """It is deleted while main is fast-forwarded to its branch."""
-    stage.tag("t", stage.commit("a"))
-    stage.branch("b", "t")
-    stage.commit("c", branch="b")
-    stage.when("write", "/consumer-pypaimon-pin", lambda: stage.actors.remove(f"{ROOT}/branch/branch-b/tag/tag-t"))
-    stage.fast_forward("b")
-
-
-def changelogs_of_a_killed_run(stage: Stage) -> None:
-    """It has kept the newest changelog, and died before it deleted earlier snapshots: that changelog stays."""
-
-    def kill() -> None:
-        raise Killed
-
-    for name in "abcdefgh":
-        stage.commit(name)
-    stage.when("delete", "/snapshot/snapshot-1", kill)
-    stage.expire()
-    stage.pass_days(1)
-    stage.expire()
-    if stage.laws.changelog_ids() != [7]:
-        raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
-
-
 HISTORIES = (
     History("6978: files go first", "M1: .*/data-a, .*snapshot-1", files_before_snapshots, judges_order=True),
     History("7710: references are listed once", "M1: .*, of .*snapshot-2", cleaner_meanwhile),
@@ -380,7 +340,14 @@ HARMLESS = (
         {**DECOUPLED, "changelog__num_retained__max": "2"},
     ),
     History("two runs hide other snapshots", "", hints_of_two_runs),
+    History("the changelog of a compaction is kept twice", "", slow_changelog_of_a_compaction, DECOUPLED),
+    History("the store fails in a fast-forward", "", copy_fails, refused=True),
+    History("a snapshot expires that a branch has too", "", expires_beside_its_branch, PRODUCED),
+    History("a snapshot comes back that a branch has too", "", comes_back_beside_its_branch, PRODUCED),
+    History("two runs hide the same snapshots", "", hint_of_two_runs),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
+    History("a branch goes before its hint is written", "", branch_goes_before_its_hint, refused=True),
+    History("a branch goes before its schemas are listed", "", branch_goes_before_its_schemas),
     History("a tag goes while a branch is made of it", "", tag_goes, refused=True),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )

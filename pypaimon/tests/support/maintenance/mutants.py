@@ -32,7 +32,8 @@ from pypaimon.streaming.maintenance.references import References
 from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from support.maintenance import protection_histories as histories
-from support.maintenance.histories import cleaner_of_an_old_listing, hints_of_two_runs, position_without_a_file
+from support.maintenance.histories import cleaner_of_an_old_listing, position_without_a_file
+from support.maintenance.race_histories import hints_of_two_runs
 from support.maintenance.stage import Stage
 from support.maintenance.weather import Weather
 
@@ -183,7 +184,7 @@ MUTANTS = (
     Mutant("the hint stays where it is", ("M3",), _no_hint),
     Mutant(
         "the hint may be moved back past a gap",
-        ("M2", "M3", "M9"),
+        ("M2", "M3", "M4", "M9"),
         _set(EarliestHint, "_is_believed", lambda *_: False),
         PAIRS,
     ),

@@ -177,8 +177,15 @@ class SimulatedTable:
 
     def live(self, snapshot: Value) -> list[DataFile]:
         """The data files of its state."""
+        return self._live(self.manifests_of(snapshot))
+
+    def paths_of_base(self, snapshot: Value) -> set[str]:
+        """Paths of the data files before its changes, which may drop some of them."""
+        return _paths(self._live(self._lists[snapshot["baseManifestList"]]))
+
+    def _live(self, manifests: Iterable[str]) -> list[DataFile]:
         counts: Counter[DataFile] = Counter()
-        for each in self.entries(self.manifests_of(snapshot)):
+        for each in self.entries(manifests):
             counts[each.file] += 1 if each.kind == EntryKind.ADD else -1
         return [file for file, count in counts.items() if count > 0]
 

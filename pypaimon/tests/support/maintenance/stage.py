@@ -120,11 +120,16 @@ class Stage(World):
         """Delete a tag, without its files."""
         self.actors.remove(f"{ROOT}/tag/tag-{name}")
 
-    def branch(self, name: str, tag: str) -> None:
+    def branch(self, name: str, tag: str, has_changelog: bool = True) -> None:
+        """Make a branch of a tag, whose changelog a program leaves out that does not know whether it is still there."""
         home, data = self.actors.home(name), self.objects.get(f"{ROOT}/tag/tag-{tag}")
         assert data is not None
         self.actors.put(f"{home}/schema/schema-0", self.objects.get(f"{ROOT}/schema/schema-0") or b"")
-        number = json.loads(data)["id"]
+        value = json.loads(data)
+        number = value["id"]
+        if not has_changelog:
+            value.pop("changelogManifestList", None)
+            data = json.dumps(value).encode()
         self.actors.put(f"{home}/tag/tag-{tag}", data)
         self.actors.put(f"{home}/snapshot/snapshot-{number}", data)
         self.actors.branches.append(name)

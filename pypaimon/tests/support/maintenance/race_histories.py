@@ -1,0 +1,163 @@
+"""Histories that chance has found: two runs, or a run and others, at the same table; see `histories`."""
+
+from __future__ import annotations
+
+from pypaimon.streaming import MaintenancePolicy
+from support.crash.crashing_file_io import Killed
+from support.groups.invariants import BrokenLawError
+from support.maintenance.simulated_table import ROOT
+from support.maintenance.stage import Stage
+
+
+def hints_of_two_runs(stage: Stage) -> None:
+    """One run has hidden four snapshots, and another one expires two of them, just before the first is deleted."""
+    for name in "abcdef":
+        stage.commit(name)
+    few = MaintenancePolicy(min_snapshots=1, max_snapshots=1, expire_limit=2)
+    stage.when("delete", "/snapshot/snapshot-5", lambda: stage.expire(few))
+    stage.expire()
+
+
+def hint_of_two_runs(stage: Stage) -> None:
+    """Two runs hide the same snapshots: one is killed while it deletes them, and the other one gives up."""
+
+    def kill() -> None:
+        raise Killed
+
+    def expire() -> None:
+        stage.expire(two)
+        stage.tag("t", 4)
+
+    for name in "abcd":
+        stage.commit(name)
+    two = MaintenancePolicy(min_snapshots=2, max_snapshots=2)
+    stage.when("delete", "/snapshot/snapshot-1", kill)
+    stage.when("write", "/snapshot/EARLIEST", expire)
+    stage.expire(two)
+    stage.check_kept(2)
+
+
+def branch_goes(stage: Stage) -> None:
+    """It is deleted while it is maintained."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.when("list", "/branch", lambda: stage.actors.drop_branch("b"))
+    stage.expire(branch="b")
+
+
+def branch_goes_before_its_hint(stage: Stage) -> None:
+    """It is deleted just before a run writes into it, and stays deleted."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.when("write", "/branch-b/snapshot/EARLIEST", lambda: stage.actors.drop_branch("b"))
+    stage.expire(branch="b")
+    stage.pass_days(3)
+    stage.clean()
+    if stage.objects.names(f"{ROOT}/branch"):
+        raise BrokenLawError("M7: a branch is left")
+
+
+def branch_goes_before_its_schemas(stage: Stage) -> None:
+    """It is deleted after a cleaner has listed it: the cleaner begins again."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.pass_days(3)
+    stage.when("list", "/branch-b/schema", lambda: stage.actors.drop_branch("b"))
+    stage.clean()
+
+
+def tag_goes(stage: Stage) -> None:
+    """It is deleted while a branch is made of it."""
+    stage.tag("t", stage.commit("a"))
+    stage.when("read", "/tag/tag-t", lambda: stage.untag("t"), skipped=1)
+    stage.create_branch("b", "t")
+
+
+def tag_of_a_branch_goes(stage: Stage) -> None:
+    """It is deleted while main is fast-forwarded to its branch."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.when("write", "/consumer-pypaimon-pin", lambda: stage.actors.remove(f"{ROOT}/branch/branch-b/tag/tag-t"))
+    stage.fast_forward("b")
+
+
+def expires_beside_its_branch(stage: Stage) -> None:
+    """A snapshot that a run keeps expires meanwhile. A branch of it stays, and needs its state, not its changelog."""
+    stage.commit("a")
+    stage.tag("t", stage.commit("b"))
+    stage.branch("b", "t", has_changelog=False)
+    stage.commit("c")
+    stage.commit("d")
+    two = MaintenancePolicy(min_snapshots=2, max_snapshots=2)
+    stage.when("read", "/manifest/", lambda: stage.expire(two))
+    stage.expire(MaintenancePolicy(min_snapshots=3, max_snapshots=3))
+    stage.check_roots()
+
+
+def comes_back_beside_its_branch(stage: Stage) -> None:
+    """A rollback of another program restores a snapshot with its changelog just before its files are deleted."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t", has_changelog=False)
+    stage.commit("c")
+
+    def restore() -> None:
+        path = f"{ROOT}/snapshot/snapshot-1"
+        if path not in stage.objects:
+            stage.actors.put(path, stage.objects.get(f"{ROOT}/tag/tag-t") or b"")
+
+    stage.when("list", "/branch", restore, times=9)
+    stage.expire()
+    stage.check_roots()
+
+
+def changelogs_of_a_killed_run(stage: Stage) -> None:
+    """It has kept the newest changelog, and died before it deleted earlier snapshots: that changelog stays."""
+
+    def kill() -> None:
+        raise Killed
+
+    for name in "abcdefgh":
+        stage.commit(name)
+    stage.when("delete", "/snapshot/snapshot-1", kill)
+    stage.expire()
+    stage.pass_days(1)
+    stage.expire()
+    if stage.laws.changelog_ids() != [7]:
+        raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
+
+
+def slow_changelog_of_a_compaction(stage: Stage) -> None:
+    """Another run expires it first. Its changelog is complete without any file."""
+    stage.commit("a")
+    stage.compact("a", "b")
+    stage.commit("c")
+    stage.when("write", "/changelog/changelog-2", stage.expire)
+    stage.expire()
+    if stage.laws.changelog_ids() != [1, 2]:
+        raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
+
+
+def copy_fails(stage: Stage) -> None:
+    """The store fails while a snapshot of a branch is copied, and the answer to a later copy is lost."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.commit("d", branch="b")
+
+    def fail() -> None:
+        raise ConnectionResetError(104, "connection reset by peer")
+
+    def fail_late() -> None:
+        data = stage.objects.get(f"{ROOT}/branch/branch-b/snapshot/snapshot-3") or b""
+        stage.actors.put(f"{ROOT}/snapshot/snapshot-3", data)
+        fail()
+
+    stage.when("write", "t/snapshot/snapshot-2", fail)
+    stage.when("write", "t/snapshot/snapshot-3", fail_late)
+    for _ in range(2):
+        stage.fast_forward("b")
+    if stage.laws.ids(f"{ROOT}/snapshot") != [1, 2, 3]:
+        raise BrokenLawError(f"M3: snapshots {stage.laws.ids(f'{ROOT}/snapshot')} are copied")
