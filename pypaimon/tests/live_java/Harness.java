@@ -387,7 +387,7 @@ public final class Harness {
         }
     }
 
-    /** full; options: compacts every bucket of the latest snapshot in one commit. */
+    /** full; options: compacts every bucket of the latest snapshot in one commit, after rows that are postponed came. */
     private void compact(JsonNode command) throws Exception {
         FileStoreTable table = table(command);
         identifier++;
@@ -415,6 +415,9 @@ public final class Harness {
                 } finally {
                     writer.close();
                 }
+            } else if (table.bucketMode() == BucketMode.POSTPONE_MODE) {
+                boolean full = command.path("full").asBoolean(true);
+                messages.addAll(PostponedBuckets.distribute(table, ioManager, identifier, full));
             } else {
                 for (BucketEntry entry : table.newSnapshotReader().bucketEntries()) {
                     if (entry.bucket() >= 0) {

@@ -90,7 +90,7 @@ def _prepared(history: History, turns: int) -> History:
     """What both sides must do alike: only explicit steps compact, and all of a bucket, for which files Java takes
     otherwise depends on their sizes; no small write buffers, which cut a flush in two; no descending sequence fields,
     which Java 1.4's write buffer takes for ascending; one file of a postponed bucket in a commit, for reads give those
-    of several in no order.
+    of several in no order; and postponed records of one writer only in a compaction, for those of several have none.
     """
     compacting = bool(turns & 1)
     left_out = set(_LEFT_OUT)
@@ -100,9 +100,15 @@ def _prepared(history: History, turns: int) -> History:
             # Java's overwrites put deletes on the highest level, which its changelog then takes back as rows.
             left_out.add("overwrite")
     steps: list[Any] = []
+    commits, is_ours = 0, False
     for what, arguments in history.steps:
-        if what not in left_out:
-            steps.append((what, arguments | {"full": True} if what == "compact" else arguments))
+        if what in left_out:
+            continue
+        if what == "write" and compacting and history.family == "postpone":
+            commits += 1
+            if is_ours != (is_ours := _is_ours(turns, commits, arguments.get("watermark"))):
+                steps.append(("compact", {"full": True}))
+        steps.append((what, arguments | {"full": True} if what == "compact" else arguments))
         if compacting and what == "write" and turns >> (len(steps) * 3 % 16) & 1:
             steps.append(("compact", {"full": True}))
     unset = {"sequence.field.sort-order", "write-buffer-size", "page-size"}
@@ -110,6 +116,10 @@ def _prepared(history: History, turns: int) -> History:
         unset.add("target-file-size")
     options = {name: given for name, given in history.options.items() if name not in unset}
     return replace(history, options=options | {"write-only": "true"}, steps=tuple(steps), reads=())
+
+
+def _is_ours(turns: int, commit: int, watermark: int | None) -> bool:
+    return watermark is None and bool(turns >> (commit % 16) & 1)
 
 
 def _run(java: LiveJava, history: History, turns: int | None, tally: TwinTally) -> Iterator[dict[str, Any]]:
@@ -153,13 +163,16 @@ def _plans(plans: list[dict[str, Any]], schema: dict[str, Any]) -> list[list[str
 
     Of a key, and of a bucket of a table without keys, they stay in their order, unless an option says that it has
     none. Dynamic buckets do not count: what Java does not write, such as ignored deletes, has a share in them, and so
-    has chance where they are all full.
+    has chance where they are all full. Of postponed buckets all plans are one: ours compacts each partition in a
+    snapshot of its own.
     """
     names = [each["name"] for each in schema["fields"]]
     keys = [names.index(name) for name in schema["primary_keys"]]
     options = schema["options"]
     ordered = not keys and int(options.get("bucket", "-1")) > 0 and options.get("bucket-append-ordered") != "false"
     dynamic = bool(keys) and options.get("bucket", "-1") == "-1"
+    if options.get("bucket") == "-2":
+        plans = [{"splits": [split for plan in plans for split in plan["splits"]]}]
     found = []
     for plan in plans:
         rows = []
@@ -198,12 +211,8 @@ class _Twin(live_java_writer.Writer):
         rows = self._rows(flushes, branch)
         self._commits += 1
         self._tally.commits += self._turns is not None
-        if (
-            watermark is not None
-            or self._turns is None
-            or not self._turns >> (self._commits % 16) & 1
-            or not self._written(rows, watermark)
-        ):
+        ours = self._turns is not None and _is_ours(self._turns, self._commits, watermark)
+        if not ours or not self._written(rows, watermark):
             mark = None if watermark is None else 1000 * watermark
             self.java.call("write", flushes=rows, watermark=mark, assigns=True)
 
