@@ -11,6 +11,7 @@ from functools import partial
 import click
 from rich.filesize import decimal
 
+from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.tables import TableSource, duration, on_table, patiently
@@ -153,6 +154,8 @@ def _maintain_each(pattern: TablesOfPattern, policy: MaintenancePolicy, dry_run:
         return maintain_table(table, policy, dry_run=dry_run)
 
     answers = pattern.ask_each(run)
+    if not answers:
+        say(f"no table matches {pattern.text}")
     for name, answer in sorted(answers.items()):
         if isinstance(answer, MaintenanceReport):
             _show(f"{pattern.database}.{name}", answer, form)

@@ -29,6 +29,7 @@ def test_a_dry_run_says_what_a_run_deletes(program: Program, table: Table) -> No
     assert "db.t: deleted 2 snapshots (1 to 2)" in program("maintain", "db.t", *LATEST_ONLY).out
     assert table.ids() == [3]
     assert "nothing is due" in program("maintain", "db.*", *LATEST_ONLY).out
+    assert "no table matches db.x*" in program("maintain", "db.x*").err
 
 
 def test_it_compacts_first_where_it_is_asked_to(program: Program, table: Table) -> None:
