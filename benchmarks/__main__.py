@@ -130,8 +130,8 @@ reader is pypaimon's stream with `scan.native-plan.enabled` and `read.native.ena
 
 {measuring.markdown(figures)}
 - An S3 server on the same machine counts the requests of the table's own FileIO, with one manifest per commit.
-- Requests take {following.LATENCY_MS} ms by a pause in every call of the FileIO if pypaimon is the peer, in other rows by an S3 server
-  with at most {latency.MEGABYTES_PER_SECOND} MB/s per connection, read by the extra `fast`.
+- Requests take {following.LATENCY_MS} ms by a pause in every call of the FileIO if pypaimon is the peer, in other
+  rows by an S3 server with at most {latency.MEGABYTES_PER_SECOND} MB/s per connection, read by the extra `fast`.
 - Rates are per second of processor time of all threads; on the clock where requests take {latency.LATENCY_MS} ms, and
   on Spark. Ratios to pyarrow and pypaimon-rust are medians over rounds of both.
 - pyarrow is `ParquetFile.read()` of the same files and columns, on as many threads.
