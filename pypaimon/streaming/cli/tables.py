@@ -20,8 +20,10 @@ from pypaimon.streaming.cli.options import Retrying, catalog_options, given, gro
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.filtering.filter_text import parse_filter
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import did_you_mean, nearest
 from pypaimon.streaming.options.known_options import accepted_names
 from pypaimon.streaming.options.read_scope import VIEWS, View
@@ -240,6 +242,11 @@ def _read_config(path: Path) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def null_text(table: ReadableTable) -> str:
+    """How commands print the null of a partition, and take it."""
+    return option_keys.PARTITION_DEFAULT_NAME.of(PaimonTable(table).options)
 
 
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
