@@ -130,21 +130,18 @@ reader is pypaimon's stream with `scan.native-plan.enabled` and `read.native.ena
 
 {measuring.markdown(figures)}
 - An S3 server on the same machine counts the requests of the table's own FileIO, with one manifest per commit.
-- Requests take {following.LATENCY_MS} ms by a pause in every call of the FileIO if pypaimon is the peer. In other
-  rows an S3 server answers after that time, with at most {latency.MEGABYTES_PER_SECOND} MB/s per connection, to the
-  extra `fast`.
+- Requests take {following.LATENCY_MS} ms by a pause in every call of the FileIO if pypaimon is the peer, in other
+  rows by an S3 server with at most {latency.MEGABYTES_PER_SECOND} MB/s per connection, read by the extra `fast`.
 - Rates are per second of processor time of all threads; on the clock where requests take {latency.LATENCY_MS} ms, and
-  on Spark. Ratios to pyarrow and pypaimon-rust are medians over rounds in which both sides ran one after the other.
+  on Spark. Ratios to pyarrow and pypaimon-rust are medians over rounds of both.
 - pyarrow is `ParquetFile.read()` of the same files and columns, on as many threads.
 - Shredded maps (`shared-shredding`) have 6 out of 50 keys in each row, in 8 columns.
-- The memory of large plans includes imports and splits, but not the objects of their files. pypaimon-rust keeps these
-  objects on its own side; here they are made when they are asked for.
-- Of 20 snapshots behind, each takes one request (with `fast`) or two per file, and five more find the window; any
-  window needs three of them, so 6.15 and 3.15 are the least. pypaimon's stream replays here too, because its own
-  catch-up gives other rows.
+- The memory of large plans includes imports and splits, but not the objects of their files, which are made when they
+  are asked for.
+- 20 snapshots behind need at least 6.15 requests each, with `fast` 3.15, to read them and find the window. pypaimon's
+  stream replays here too, because its own catch-up gives other rows.
 - Spark's rates are medians of {spark_runs.ROUNDS} rounds with the same files, and for Python sources the same tasks.
-  Ready-made batches are one cached batch, which is never decoded; the same files through pyarrow are what a Python
-  source can reach. A batch read includes its start.
+  Ready-made batches are one cached batch, which is never decoded. A batch read includes its start.
 - Starts of queries are processor time of all processes together, medians of {spark_source.START_ROUNDS} rounds, for
   the first query of {spark_source.FIRST_ROUNDS}.
 """

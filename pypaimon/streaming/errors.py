@@ -1,4 +1,7 @@
-"""Every error of the package: what is wrong, what to do about it, and whether the same call may succeed later."""
+"""Every error of the package: what is wrong, what to do about it, and whether the same call may succeed later.
+
+All are in one file, however long, so that a caller finds what there is to catch in one place.
+"""
 
 from __future__ import annotations
 

@@ -153,13 +153,12 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
 
         Args:
             memory_limit_bytes: Bytes of memory for rows and their index, 2 GiB by default. Larger tables are kept in
-            DuckDB
-                on disk (extra `duckdb`), which is slower, until they are closed.
+                DuckDB on disk (extra `duckdb`), which is slower, until they are closed.
             directory: Where DuckDB creates a directory of its own; by default in the system's temporary directory.
 
         Raises:
             UnsupportedTableError: The table has no primary key, or cannot be streamed, or its changes do not make its
-                rows: docs/guarantees.md#copies.
+                rows: docs/targets.md#what-cannot-be-copied.
             StreamConfigError: Settings or table options contradict each other, or exclude rows or key columns that a
                 copy needs.
             PaimonStreamError: Reading failed.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.arguments import did_you_mean, nearest
 from pypaimon.streaming.options.option_key import TEXT, OptionKey
 
 _CATALOG_FAMILIES = (
@@ -137,8 +137,8 @@ def separated_names(own: Mapping[str, str], key: OptionKey[str, None]) -> tuple[
 
 
 def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> StreamConfigError:
-    near = [schema.hints[key]] if key in schema.hints else get_close_matches(key, known, n=1, cutoff=0.7)
-    hint = f" Did you mean '{known[near[0].lower()]}'?" if near else ""
+    meant = schema.hints.get(key) or nearest(key, known)
+    hint = did_you_mean(None if meant is None else known[meant.lower()])
     return StreamConfigError(
         f"Unknown option '{key}'.{hint} Correct its name or remove it. Known are: {', '.join(sorted(schema.keys))}; "
         "Paimon's table options; the catalog's 'warehouse', 'metastore', 'uri', 'token*', 's3.*', 'fs.*'."

@@ -114,7 +114,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 
 def _check(options: SinkOptions) -> None:
     if options.create_table and options.table is None:
-        raise StreamConfigError("Option 'create-table' needs 'table' and 'warehouse', for a catalog creates tables.")
+        raise StreamConfigError("Option 'create-table' needs 'table' and 'warehouse': a catalog creates tables.")
     if not options.create_table and (options.primary_key or options.partition_by):
         raise StreamConfigError("Options 'primary-key' and 'partition-by' need 'create-table' = 'true'.")
     if (options.query_id is None) != (options.batch_id is None):

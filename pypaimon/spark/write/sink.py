@@ -221,17 +221,11 @@ class Sink:
         self._log("write", report, tasks)
         self._maintain(table, report)
 
-    def commit_nothing(self) -> None:
-        """Commit a micro-batch without a single task: nothing to append; an overwrite leaves nothing."""
-        # Only tasks name the query, so the commit cannot be recorded as one of its batches.
-        if self.overwrite:
-            self.commit_batch([])
-
     def abort(self, tasks: Sequence[TaskFiles | None]) -> None:
         """Delete what was written, if some task has not finished."""
         finished = [task for task in tasks if task is not None]
         if not discard_unfinished(self._table(), tasks, _messages(finished)):
-            text = "files of a failed commit are kept, for it may have succeeded"
+            text = "files of a failed commit are kept, because it may have succeeded"
             _LOG.warning("sink_files_kept", text, table=self.options.name)
 
     def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[PaimonTable, int]:

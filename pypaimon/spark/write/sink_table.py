@@ -70,7 +70,7 @@ def _create(options: SinkOptions, columns: pa.Schema) -> None:
 
 def _merge(options: SinkOptions, table: PaimonTable, columns: pa.Schema) -> bool:
     if options.table is None:
-        raise StreamConfigError("Option 'merge-schema' needs 'table' and 'warehouse', for a catalog alters tables.")
+        raise StreamConfigError("Option 'merge-schema' needs 'table' and 'warehouse': a catalog alters tables.")
     known = {field.name if options.case_sensitive else field.name.lower(): field for field in table.fields}
     changes: list[SchemaChange] = []
     for column in columns:

@@ -41,9 +41,10 @@ class PaimonStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     @readable
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         tasks = _tasks(messages)
-        if not tasks:
-            self._sink.commit_nothing()
+        if not tasks and not self._sink.overwrite:
             return
+        # Only tasks name the query, without which a repeated commit could not be recognised. Spark runs one even if
+        # the data has no partition, so an overwrite without any is refused rather than made twice.
         queries = {task.query for task in tasks}
         if len(queries) != 1 or any(task.batch != batchId for task in tasks):
             raise RuntimeError(f"Messages of {sorted(queries)} came to the commit of batch {batchId}.")

@@ -19,7 +19,7 @@ from rich.progress import Progress as Bar
 
 from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, console, format_option, print_result, show, table_of
-from pypaimon.streaming.cli.tables import TableSource, duration, on_table, pairs, patiently, retry_option
+from pypaimon.streaming.cli.tables import TableSource, duration, null_text, on_table, pairs, patiently, retry_option
 from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
@@ -30,6 +30,7 @@ from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.filtering.partition_texts import partition_text
 from pypaimon.streaming.maintenance.commit_maintenance import When
+from pypaimon.streaming.paimon.handles import WritableTable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -131,10 +132,11 @@ def compact(
         _follow(source, opened, as_json)
         return
 
-    def run() -> CompactionReport:
+    def run() -> tuple[WritableTable, CompactionReport]:
+        table = source.load()
         with _bar() as progress:
-            return compact_table(
-                source.load(),
+            return table, compact_table(
+                table,
                 full=full,
                 threads=running.threads,
                 dry_run=running.dry_run,
@@ -143,9 +145,8 @@ def compact(
                 **chosen,
             )
 
-    report = patiently(run) if retrying.retry else run()
-    if not as_json and report.compacted:
-        console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if running.dry_run else _COLUMNS))
+    table, report = patiently(run) if retrying.retry else run()
+    _print_buckets(table, report, running.dry_run, as_json)
     _print_report(source.name, report, running.dry_run, as_json)
 
 
@@ -168,9 +169,9 @@ def rescale(source: TableSource, buckets: int, chosen: Chosen, dry_run: bool, as
     Set the table option bucket first, and stop writers meanwhile: they refuse partitions with another number. Rows and
     streams do not change. Partitions that others change meanwhile stay as they are.
     """
-    report = rescale_table(source.load(), buckets, dry_run=dry_run, **chosen)
-    if not as_json and report.compacted:
-        console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if dry_run else _COLUMNS))
+    table = source.load()
+    report = rescale_table(table, buckets, dry_run=dry_run, **chosen)
+    _print_buckets(table, report, dry_run, as_json)
     _print_report(source.name, report, dry_run, as_json, "replaced")
 
 
@@ -197,9 +198,15 @@ def _summary(name: str, report: CompactionReport, dry_run: bool, done: str) -> s
     return text
 
 
-def _row(each: CompactedBucket) -> Record:
+def _print_buckets(table: WritableTable, report: CompactionReport, dry_run: bool, as_json: bool) -> None:
+    if not as_json and report.compacted:
+        rows = (_row(each, null_text(table)) for each in report.compacted)
+        console().print(table_of(rows, _COLUMNS[:5] if dry_run else _COLUMNS))
+
+
+def _row(each: CompactedBucket, null: str) -> Record:
     values = (
-        partition_text(each.partition),
+        partition_text(each.partition, null),
         each.bucket,
         each.before.files,
         decimal(each.before.bytes),
@@ -269,19 +276,20 @@ def files(source: TableSource, chosen: Chosen, full: bool, form: str) -> None:
     `levels` has files by level, `sorted_runs` what a reader merges (of tables with a primary key), `due` the files that
     paimon-stream compact would take now. Reads metadata alone.
     """
-    found = table_files(source.load(), full=full, **chosen)
-    record = _files_row if form == "table" else _files_record
+    table = source.load()
+    found = table_files(table, full=full, **chosen)
+    record = partial(_files_row, null=null_text(table)) if form == "table" else _files_record
     show([record(each, found) for each in found.buckets], _FILES_COLUMNS, form, f"{source.name} has no such data files")
     if form == "table" and found.buckets:
         click.echo(f"{source.name}: {_files_summary(found)}")
 
 
-def _files_row(each: BucketFiles, _: TableFiles) -> Record:
+def _files_row(each: BucketFiles, _: TableFiles, null: str) -> Record:
     levels = " ".join(f"{level}:{files.files}" for level, files in each.levels.items())
     counts = each.files.files, decimal(each.files.bytes), each.files.rows, levels
     runs = "" if each.sorted_runs is None else each.sorted_runs
     due = "" if each.due is None else each.due.files
-    values = (partition_text(each.partition), each.bucket, *counts, runs, due)
+    values = (partition_text(each.partition, null), each.bucket, *counts, runs, due)
     return dict(zip(_FILES_COLUMNS, values, strict=True))
 
 

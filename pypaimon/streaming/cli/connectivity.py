@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -18,6 +17,7 @@ from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
 from pypaimon.streaming.io.pool_registry import longest_wait
 from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.options.arguments import nearest
 from pypaimon.streaming.paimon.internals import TableNotExistException
 
 T = TypeVar("T")
@@ -204,8 +204,7 @@ def _there_is(wanted: str, names: Iterable[str]) -> str:
     found = sorted(names)
     if not found:
         return "holds nothing"
-    near = get_close_matches(wanted, found, n=1)
-    if near:
-        return f"has {near[0]}"
+    if (meant := nearest(wanted, found)) is not None:
+        return f"has {meant}"
     more = "" if len(found) <= _MOST_NAMES else f" and {len(found) - _MOST_NAMES} more"
     return f"has {', '.join(found[:_MOST_NAMES])}{more}"

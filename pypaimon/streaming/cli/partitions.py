@@ -10,14 +10,13 @@ from rich.filesize import decimal
 
 from pypaimon.streaming.cli.options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, format_option, print_result, show
-from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.cli.tables import TableSource, null_text, on_table, retry_option
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.filtering.partition_texts import partition_text, partition_values
 from pypaimon.streaming.maintenance.done_marks import mark_partitions_done
 from pypaimon.streaming.maintenance.partition_files import PartitionFiles
 from pypaimon.streaming.maintenance.partitions import drop_partitions, list_partitions
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _COLUMNS = ("partition", "files", "size", "records", "last_write")
@@ -76,7 +75,7 @@ def drop(source: TableSource, partitions: tuple[str, ...], dry_run: bool, yes: b
     partition.default-name is null.
     """
     table = source.load()
-    given, null = _values(table, partitions), option_keys.PARTITION_DEFAULT_NAME.of(PaimonTable(table).options)
+    given, null = _values(table, partitions), null_text(table)
     found = drop_partitions(table, given, dry_run=True).partitions
     if found and not dry_run:
         if not yes:

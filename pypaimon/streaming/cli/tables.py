@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -21,8 +20,11 @@ from pypaimon.streaming.cli.options import Retrying, catalog_options, given, gro
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.filtering.filter_text import parse_filter
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.arguments import did_you_mean, nearest
 from pypaimon.streaming.options.known_options import accepted_names
 from pypaimon.streaming.options.read_scope import VIEWS, View
 from pypaimon.streaming.options.start import NAMED_STARTS
@@ -242,6 +244,11 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def null_text(table: ReadableTable) -> str:
+    """How commands print the null of a partition, and take it."""
+    return option_keys.PARTITION_DEFAULT_NAME.of(PaimonTable(table).options)
+
+
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
     """`KEY=VALUE` texts as a mapping; raises click.UsageError for other texts."""
     found = {}
@@ -256,8 +263,7 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 def refuse_unknown(keys: Iterable[str]) -> None:
     for key in keys:
         if key not in _KNOWN and not key.startswith(_FAMILIES) and not _is_of_a_format(key):
-            near = get_close_matches(key, _KNOWN, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
+            hint = did_you_mean(nearest(key, _KNOWN))
             raise click.UsageError(f"--table-option: there is no option '{key}'.{hint}")
 
 

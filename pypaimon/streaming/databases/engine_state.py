@@ -50,8 +50,6 @@ class TableChunk(NamedTuple):
 
 
 Item = TableChunk | DatabaseEvent
-
-
 T = TypeVar("T", bound=Hashable)
 
 
@@ -95,10 +93,7 @@ class Schedule(Generic[T]):
 
     def take(self, now: float) -> tuple[T, bool] | None:
         """A job that is due and whether it is busy, None if no job may be taken."""
-        if self._is_paused:
-            return None
-        heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
-        due = [heap for heap in heaps if (first := self._first(heap)) is not None and first <= now]
+        due = [heap for heap in self._open_heaps() if heap[0][0] <= now]
         if not due:
             return None
         heap = min(due, key=lambda heap: heap[0][:2])
@@ -141,16 +136,18 @@ class Schedule(Generic[T]):
 
     def next_due(self) -> float | None:
         """When the next job that may be taken is due, None without one."""
-        if self._is_paused:
-            return None
-        heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
-        return min((first for heap in heaps if (first := self._first(heap)) is not None), default=None)
+        return min((heap[0][0] for heap in self._open_heaps()), default=None)
 
-    def _first(self, heap: list[tuple[float, int, T]]) -> float | None:
-        # Entries of jobs that were removed or scheduled again stay in the heap until they come first.
-        while heap and self._due.get(heap[0][2]) != heap[0][:2]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+    def _open_heaps(self) -> list[list[tuple[float, int, T]]]:
+        """The heaps from which a job may be taken, each with a job."""
+        if self._is_paused:
+            return []
+        heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
+        for heap in heaps:
+            # Entries of jobs that were removed or scheduled again stay in the heap until they come first.
+            while heap and self._due.get(heap[0][2]) != heap[0][:2]:
+                heapq.heappop(heap)
+        return [heap for heap in heaps if heap]
 
 
 class BufferedRows:
@@ -240,11 +237,9 @@ class BufferedRows:
 
     def take_runnable(self, most: int) -> list[FollowedTable]:
         """Remove and return waiting tables for which there is room now."""
-        current = self._current
-        if self._has_room():
-            found = list(islice((each for each in self._held if self.has_room_for(each)), most))
-        else:
-            found = [current] if current is not None and current in self._held and self.has_room_for(current) else []
+        # Without room only the current table may run. There may be thousands of others.
+        waiting = self._held if self._has_room() else [each for each in self._held if each is self._current]
+        found = list(islice(filter(self.has_room_for, waiting), most))
         for table in found:
             self._held.remove(table)
         return found

@@ -133,14 +133,14 @@ class GroupDirectory:
             StreamConfigError: The store cannot create a file only if it does not exist.
         """
         if isinstance(request, ListNames):
-            statuses = self._store.list_statuses(self._directory)
-            return {status.path.rstrip("/").rsplit("/", 1)[-1]: _seconds(status.mtime) for status in statuses}
+            found = self._store.statuses_by_name(self._directory)
+            return {name: _seconds(status.mtime) for name, status in found.items()}
         if isinstance(request, ReadFiles):
             return self._store.read_many([self._path(name) for name in request.names])
         if isinstance(request, CreateFile):
             return self._create(request)
         if isinstance(request, DeleteFiles):
-            self._store.delete_many([self._path(name) for name in request.names])
+            self._store.delete_all([self._path(name) for name in request.names])
             return None
         if isinstance(request, ReadPin):
             return self._read_pin()
@@ -313,8 +313,7 @@ def _last_lifetime(directory: TableDirectory, group_id: str) -> str | None:
 def _read_group(
     directory: TableDirectory, home: str
 ) -> tuple[dict[str, datetime | None], Sequence[int], dict[str, MemberRecord]]:
-    statuses = directory.store.list_statuses(home)
-    files = {status.path.rstrip("/").rsplit("/", 1)[-1]: last_write(status) for status in statuses}
+    files = {name: last_write(status) for name, status in directory.store.statuses_by_name(home).items()}
     generations, versions = parse_names(files)
     records = {}
     for member, numbers in versions.items():

@@ -205,14 +205,15 @@ class Store(RetriedRequests):
 
         On HDFS a file whose writer died during a rename gets its name back.
         """
-        found = self._by_name(directory)
+        found = self.statuses_by_name(directory)
         if left := not_renamed(directory, found):
             for path in left:
                 self._one("write", path, self._writes.recover)
-            found = self._by_name(directory)
+            found = self.statuses_by_name(directory)
         return found
 
-    def _by_name(self, directory: str) -> dict[str, Any]:
+    def statuses_by_name(self, directory: str) -> dict[str, Any]:
+        """As `list_statuses`, by the names of the entries."""
         return {_name(status): status for status in self.list_statuses(directory)}
 
     def write_atomic(self, path: str, data: bytes) -> None:
@@ -311,18 +312,6 @@ class Store(RetriedRequests):
         """Delete a file, if it exists."""
         with suppress(FileNotFoundError):
             self._one("delete", path, self._writes.delete)
-
-    def delete_many(self, paths: Sequence[str]) -> None:
-        """Delete files of one directory, if they exist; in one request if the store can."""
-
-        def delete(_: str) -> None:
-            if not self.objects.delete(paths):
-                for path in paths:
-                    with suppress(FileNotFoundError):
-                        self._writes.delete(path)
-
-        if paths:
-            self._one("delete", paths[0], delete)
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete files, if they exist, several at the same time: up to a thousand objects of a bucket in one request.

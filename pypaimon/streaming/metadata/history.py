@@ -71,12 +71,10 @@ class SnapshotRangeValidator:
         earliest = self.earliest_id()
         if earliest is None or wanted < earliest:
             raise self.expired(wanted)
-        if self.available(wanted) is None:
-            raise CorruptTableError(
-                snapshots.get_snapshot_path(wanted),
-                f"this snapshot is missing, though the table holds snapshots {earliest} to {latest}",
-            )
-        return latest
+        raise CorruptTableError(
+            snapshots.get_snapshot_path(wanted),
+            f"this snapshot is missing, though the table holds snapshots {earliest} to {latest}",
+        )
 
     def check_reached(self, wanted: int) -> None:
         """Check that a snapshot is or was in the table, or is the next one."""

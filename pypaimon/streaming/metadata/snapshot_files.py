@@ -315,7 +315,7 @@ class SnapshotDirectory:
 
     def statuses(self) -> dict[int, Any]:
         """Statuses of all files by id, ascending. One listing."""
-        found = {str(each.path).rpartition("/")[2]: each for each in self._store.list_statuses(self._directory)}
+        found = self._store.statuses_by_name(self._directory)
         return {number: found[name] for number, name in sorted(self._by_id(found).items())}
 
     def _by_id(self, names: Iterable[str]) -> dict[int, str]:

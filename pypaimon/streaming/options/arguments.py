@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeVar, cast
 
 from pypaimon.streaming.errors import StreamConfigError
 
 E = TypeVar("E", bound=Enum)
+T = TypeVar("T")
 
 
 _FEWEST_MILLIS = 100_000_000_000
@@ -52,6 +54,24 @@ def typed(kind: type, what: str, value: Any) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise StreamConfigError(f"{what}: expected {kind.__name__}, got {value!r} ({type(value).__name__})")
     return value
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a wrong one probably means; None if no name is like it."""
+    # Below 0.7 names of another meaning are found, such as `table` for `tail`.
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.7)), None)
+
+
+def did_you_mean(name: str | None) -> str:
+    """The hint that follows an error about a wrong name; empty without a name that was probably meant."""
+    return "" if name is None else f" Did you mean '{name}'?"
+
+
+def list_of(kind: type[T], call: str, given: Any, what: str) -> tuple[T, ...]:
+    """Check that an argument is a list of one type. A text is not one, though it can be iterated."""
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        raise StreamConfigError(f"{call}({given!r}): give a list of {what}")
+    return tuple(typed(kind, call, each) for each in given)
 
 
 def needed(what: str, value: Any, expected: str, *names: str) -> Any:
@@ -155,9 +175,7 @@ def places_of_arguments(call: str, given: Iterable[str]) -> tuple[str, ...]:
     Raises:
         StreamConfigError: A value is not a directory, or one that a FileIO cannot read.
     """
-    if isinstance(given, (str, dict)) or not isinstance(given, Iterable):
-        raise StreamConfigError(f"{call}({given!r}): give a list of directories")
-    found = tuple(typed(str, call, each) for each in given)
+    found = list_of(str, call, given, "directories")
     for each in found:
         if not each or each.lower().startswith(("http:", "https:")):
             raise StreamConfigError(f"{call}: {each!r} is not a directory that the table's FileIO can read")

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.arguments import did_you_mean, nearest
 from pypaimon.streaming.options.option_key import Use
 from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions, TableSchema
 
@@ -123,7 +123,7 @@ def refuse_unknown_keys(schema: TableSchema) -> None:
     """
     for key in schema.options:
         if key.startswith(_PREFIXES) and key not in KNOWN_STREAM_KEYS:
-            raise _unknown(key, get_close_matches(key, KNOWN_STREAM_KEYS, n=1))
+            raise _unknown(key, nearest(key, KNOWN_STREAM_KEYS))
     _refuse_misspelled(schema.options, _READERS_SPELLINGS)
     mode = option_keys.STREAM_SCAN_MODE.of(schema.options)
     if mode is not None and mode.lower() != "none":
@@ -145,9 +145,8 @@ def _refuse_misspelled(keys: Iterable[str], spellings: Spellings) -> None:
     for key in keys:
         meant = spellings.meant_by(key)
         if meant is not None:
-            raise _unknown(key, [meant])
+            raise _unknown(key, meant)
 
 
-def _unknown(key: str, near: Collection[str]) -> StreamConfigError:
-    hint = "".join(f" Did you mean '{each}'?" for each in near)
-    return StreamConfigError(f"Unknown option '{key}'.{hint} Remove it or correct its name.")
+def _unknown(key: str, meant: str | None) -> StreamConfigError:
+    return StreamConfigError(f"Unknown option '{key}'.{did_you_mean(meant)} Remove it or correct its name.")

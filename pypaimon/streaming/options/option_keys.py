@@ -2,7 +2,8 @@
 
 A constant is called like its option, without the `#` that stands for a field; `option_keys.MERGE_ENGINE.of(options)` is
 its value. The table in docs/options.md, the check of misspelled keys, the options that Spark and the command line
-accept, and the completion of the latter all come from here. Meanings are Markdown, for that table.
+accept, and the completion of the latter all come from here. Meanings are Markdown, for that table. The file is longer
+than others, because it is one table: with two, readers would have to know in which half to look.
 """
 
 from __future__ import annotations
@@ -90,8 +91,7 @@ TIME_ZONE = Key(time_zone.TIME_ZONE, TEXT, None, _RWC,
     "[time zone](java-semantics.md#time-zones); default: the process's. Java ignores it")
 
 # Merging.
-SEQUENCE_FIELD = Key("sequence.field", TEXT, None, _RWC,
-    "columns whose greater value is newer")
+SEQUENCE_FIELD = Key("sequence.field", TEXT, None, _RWC, "columns whose greater value is newer")
 SEQUENCE_FIELD_SORT_ORDER = Key("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", _RWC,
     "`descending`: the smaller value is newer")
 SEQUENCE_SNAPSHOT_ORDERING = Key("sequence.snapshot-ordering", BOOLEAN, False, _RWC,
@@ -144,29 +144,24 @@ TAG_CREATION_PERIOD = Key("tag.creation-period", one_of("daily", "hourly", "two-
 TAG_CREATION_PERIOD_DURATION = Key("tag.creation-period-duration", DURATION, None, _RM,
     "another period; tags are named by minutes")
 TAG_PERIOD_FORMATTER = Key("tag.period-formatter",
-    one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _RM,
-    "their names")
-SCAN_BOUNDED_WATERMARK = Key("scan.bounded.watermark", whole(), None, _R,
-    "the stream ends before a greater watermark")
+    one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _RM, "their names")
+SCAN_BOUNDED_WATERMARK = Key("scan.bounded.watermark", whole(), None, _R, "the stream ends before a greater watermark")
 SCAN_BUCKET = Key("scan.bucket", whole(), None, _R, "reads only this bucket")
 SCAN_PARTITIONS = Key("scan.partitions", TEXT, None, _R,
     "reads [these partitions](writing.md#name-a-partition) only, `day=2026-11-21;day=2026-11-22`; `max_pt()` and "
     "`max_two_pt()` are refused, because they change")
-SCAN_MAX_SNAPSHOT_COUNT = Key("scan.max-snapshot.count", whole(), None, _R,
-    "unconfirmed plans at most")
+SCAN_MAX_SNAPSHOT_COUNT = Key("scan.max-snapshot.count", whole(), None, _R, "unconfirmed plans at most")
 SCAN_PLAN_SORT_PARTITION = Key("scan.plan-sort-partition", BOOLEAN, False, _R, "splits are ordered by partition")
 SCAN_IGNORE_CORRUPT_FILES = Key("scan.ignore-corrupt-files", BOOLEAN, False, _R,
     "skips unreadable data files, with a warning")
-SCAN_IGNORE_LOST_FILES = Key("scan.ignore-lost-files", BOOLEAN, False, _R,
-    "skips lost data files, with a warning")
+SCAN_IGNORE_LOST_FILES = Key("scan.ignore-lost-files", BOOLEAN, False, _R, "skips lost data files, with a warning")
 SCAN_PARALLELISM = Key("scan.parallelism", whole(1), None, _R,
     "tasks of a [Spark](spark.md) read; default: the processors")
 STREAMING_READ_OVERWRITE = Key("streaming-read-overwrite", BOOLEAN, False, _R,
     "reads OVERWRITE snapshots of primary-key tables")
 STREAMING_READ_APPEND_OVERWRITE = Key("streaming-read-append-overwrite", BOOLEAN, False, _R,
     "reads OVERWRITE snapshots of append tables")
-STREAMING_READ_SNAPSHOT_DELAY = Key("streaming.read.snapshot.delay", DURATION, 0, _R,
-    "age at which snapshots are read")
+STREAMING_READ_SNAPSHOT_DELAY = Key("streaming.read.snapshot.delay", DURATION, 0, _R, "age at which snapshots are read")
 CONTINUOUS_DISCOVERY_INTERVAL = Key("continuous.discovery-interval", duration(1), 1000, _R,
     "pause between polls; Java's default is 10 s")
 CONSUMER_ID = Key("consumer-id", TEXT, None, _R, "name of the [consumer](consumers.md)")
@@ -194,8 +189,7 @@ DATA_FILE_PATH_DIRECTORY = Key("data-file.path-directory", TEXT, None, _RW, "dir
 INDEX_FILE_IN_DATA_FILE_DIR = Key("index-file-in-data-file-dir", BOOLEAN, False, _RW,
     "index files are in bucket directories")
 DATA_FILE_EXTERNAL_PATHS = Key("data-file.external-paths", TEXT, None, _W, "other directories for new data files")
-DATA_FILE_EXTERNAL_PATHS_STRATEGY = Key("data-file.external-paths.strategy", TEXT, "none", _W,
-    "how one is chosen")
+DATA_FILE_EXTERNAL_PATHS_STRATEGY = Key("data-file.external-paths.strategy", TEXT, "none", _W, "how one is chosen")
 DATA_FILE_EXTERNAL_PATHS_SPECIFIC_FS = Key("data-file.external-paths.specific-fs", TEXT, None, _W,
     "the file system that is chosen")
 DATA_FILE_PREFIX = Key("data-file.prefix", TEXT, "data-", _WC, "prefix of data files")
@@ -279,8 +273,7 @@ COMMIT_STRICT_MODE_LAST_SAFE_SNAPSHOT = Key("commit.strict-mode.last-safe-snapsh
 MANIFEST_FORMAT = Key("manifest.format", TEXT, "avro", _WC, "format of manifests; only `avro` is written here")
 MANIFEST_COMPRESSION = Key("manifest.compression", TEXT, "zstd", _WC, "codec of manifests")
 MANIFEST_TARGET_FILE_SIZE = Key("manifest.target-file-size", SIZE, 8 * _MB, _WC, "size of a full manifest")
-MANIFEST_MERGE_MIN_COUNT = Key("manifest.merge-min-count", whole(), 30, _WC,
-    "small manifests at which they are merged")
+MANIFEST_MERGE_MIN_COUNT = Key("manifest.merge-min-count", whole(), 30, _WC, "small manifests at which they are merged")
 MANIFEST_FULL_COMPACTION_THRESHOLD_SIZE = Key("manifest.full-compaction-threshold-size", SIZE, 16 * _MB, _WC,
     "size of manifests with deletes at which all merge")
 PRECOMMIT_COMPACT = Key("precommit-compact", BOOLEAN, False, _WC,
@@ -332,8 +325,7 @@ SNAPSHOT_NUM_RETAINED_MAX = Key("snapshot.num-retained.max", whole(1), (1 << 31)
 SNAPSHOT_EXPIRE_LIMIT = Key("snapshot.expire.limit", whole(0), 50, _WM,
     "most snapshots that a run of `maintain` expires; no limit unless set", left_out=_MAINTAIN)
 CHANGELOG_TIME_RETAINED = Key("changelog.time-retained", DURATION, None, _RWM,
-    "as for snapshots, of [changelogs that outlive them](java-semantics.md#long-lived-changelogs)",
-    left_out=_MAINTAIN)
+    "as for snapshots, of [changelogs that outlive them](java-semantics.md#long-lived-changelogs)", left_out=_MAINTAIN)
 CHANGELOG_NUM_RETAINED_MIN = Key("changelog.num-retained.min", whole(1), None, _RWM,
     "as that of snapshots", left_out=_MAINTAIN)
 CHANGELOG_NUM_RETAINED_MAX = Key("changelog.num-retained.max", whole(1), None, _RWM,
@@ -347,8 +339,7 @@ TAG_AUTOMATIC_CREATION = Key("tag.automatic-creation",
 TAG_CREATION_DELAY = Key("tag.creation-delay", DURATION, 0, _M, "time from a period's end to its tag")
 TAG_AUTOMATIC_COMPLETION = Key("tag.automatic-completion", BOOLEAN, False, _M,
     "a period without a snapshot gets a tag of the next one")
-TAG_NUM_RETAINED_MAX = Key("tag.num-retained-max", whole(1), None, _M,
-    "most automatic tags that `maintain` keeps")
+TAG_NUM_RETAINED_MAX = Key("tag.num-retained-max", whole(1), None, _M, "most automatic tags that `maintain` keeps")
 TAG_DEFAULT_TIME_RETAINED = Key("tag.default-time-retained", DURATION, None, _M,
     "retention of tags created without one")
 TAG_CREATE_SUCCESS_FILE = Key("tag.create-success-file", BOOLEAN, False, _M,
@@ -357,8 +348,7 @@ TAG_BATCH_CUSTOMIZED_NAME = Key("tag.batch.customized-name", TEXT, None, _M,
     "the tag of `batch`; default: `batch-write-<date>`")
 SINK_PROCESS_TIME_ZONE = Key("sink.process-time-zone", TEXT, None, _M,
     "time zone of tags by process time; default: the table's")
-SINK_WATERMARK_TIME_ZONE = Key("sink.watermark-time-zone", TEXT, "UTC", _M,
-    "time zone of tags by watermark")
+SINK_WATERMARK_TIME_ZONE = Key("sink.watermark-time-zone", TEXT, "UTC", _M, "time zone of tags by watermark")
 TAG_CALLBACKS = Key("tag.callbacks", TEXT, None, _W, left_out=LeftOut("have Java create and delete the tags"))
 METASTORE_TAG_TO_PARTITION = Key("metastore.tag-to-partition", TEXT, None, _W, left_out=_COMMIT)
 PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", DURATION, None, _WM,
@@ -370,8 +360,7 @@ PARTITION_EXPIRATION_MAX_NUM = Key("partition.expiration-max-num", whole(0), 100
 PARTITION_EXPIRATION_BATCH_SIZE = Key("partition.expiration-batch-size", whole(1), None, _M,
     "most partitions that a commit drops")
 PARTITION_IDLE_TIME_TO_DONE = Key("partition.idle-time-to-done", DURATION, None, _WM,
-    "time from its end and last write to its [mark as done](maintenance.md#partitions)",
-    left_out=_MARKS)
+    "time from its end and last write to its [mark as done](maintenance.md#partitions)", left_out=_MARKS)
 PARTITION_TIME_INTERVAL = Key("partition.time-interval", DURATION, None, _M, "length of a partition")
 PARTITION_MARK_DONE_ACTION = Key("partition.mark-done-action", TEXT, "success-file", _M,
     "others than `success-file` are logged only")

@@ -34,7 +34,7 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
-from pypaimon.streaming.spec.stream_spec import StreamSpec, check_types, known_columns, options_of_range
+from pypaimon.streaming.spec.stream_spec import StreamSpec, check_names, check_types, options_of_range
 from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts, options_of_chain
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ class ResolvedStream:
 
     def _checked_options(self) -> StreamOptions:
         spec, schema, traits = self.spec, self.schema, self.traits
-        filter_ = self.filter
-        self._check_columns(filter_)
+        filter_ = self.check_columns()
         # A log has the row kind in a column of its own, as in Java.
         kinds = self.includes_row_kind and spec.view not in LOGS
         options = options_of_range(spec, spec.over(options_of_table(schema)), kinds=kinds)
@@ -190,12 +189,14 @@ class ResolvedStream:
             refuse_hidden_deletes(schema, filtered, options.unmatched, raw=options.raw, hides_kinds=hides_kinds)
         return options
 
-    def _check_columns(self, filter_: Predicate | None) -> None:
-        known = self.fields
-        names = {field.name for field in known}
-        known_columns("with_filter", () if filter_ is None else columns_of(filter_), names)
-        known_columns("with_projection", self.spec.projection or (), names)
-        check_types(self.spec.read_type or (), known)
+    def check_columns(self) -> Predicate | None:
+        """The filter. Raises if it, the projection or the read type names a column that does not exist."""
+        filter_, fields, read_type = self.filter, self.fields, self.spec.read_type
+        names = {field.name for field in fields}
+        check_names("with_filter", () if filter_ is None else columns_of(filter_), names)
+        check_names("with_projection" if read_type is None else "with_read_type", self.spec.projection or (), names)
+        check_types(read_type or (), fields)
+        return filter_
 
     # ---- scans ----
 

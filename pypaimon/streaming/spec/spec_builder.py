@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.time_zone import option_zone
-from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds, places_of_arguments, typed
+from pypaimon.streaming.options.arguments import (
+    a_function,
+    at_least,
+    choice,
+    finite_seconds,
+    list_of,
+    needed,
+    places_of_arguments,
+    typed,
+)
 from pypaimon.streaming.options.between import between_of_arguments, end_of_arguments
-from pypaimon.streaming.options.read_scope import VIEWS, View, view_fields
+from pypaimon.streaming.options.read_scope import VIEWS, View
 from pypaimon.streaming.options.start import start_of_arguments
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
@@ -31,7 +39,7 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.paimon.internals import DataField, PaimonFollowUpScanner
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
-from pypaimon.streaming.spec.stream_spec import StreamSpec, check_types, known_columns, named_columns, read_type_paths
+from pypaimon.streaming.spec.stream_spec import StreamSpec, projected_columns, read_type_paths
 from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
@@ -45,7 +53,8 @@ B = TypeVar("B", bound="SpecBuilder")
 class SpecBuilder:
     """The setters of `StreamReadBuilder`: each checks its arguments, replaces the spec and returns the builder.
 
-    Names of columns are checked at once if the table is known, else by the first step.
+    An argument of a wrong type or value is a `StreamConfigError` of the setter. Names of columns are checked at once if
+    the table is known, else by the first step.
 
     Args:
         table: The table.
@@ -84,17 +93,9 @@ class SpecBuilder:
             StreamConfigError: A column does not exist, the text is not a filter, or `unmatched` is unknown.
         """
         chosen = choice(Unmatched, "with_filter: unmatched", unmatched)
-        if isinstance(predicate, str):
-            if (known := self._known_columns()) is not None:
-                from pypaimon.streaming.filtering.filter_text import parse_filter
-
-                parse_filter(predicate, known)
-        elif predicate is not None:
-            from pypaimon.streaming.paimon.filter_internals import Predicate
-
-            typed(Predicate, "with_filter", predicate)
-            self._check_columns("with_filter", columns_of(predicate))
-        return set_spec(self, replace(self._spec, filter=predicate, unmatched=chosen))
+        if predicate is not None and not isinstance(predicate, str):
+            typed(filter_internals.Predicate, "with_filter", predicate)
+        return self._with_columns(replace(self._spec, filter=predicate, unmatched=chosen))
 
     def with_projection(self: B, projection: Iterable[str] | Mapping[str, str] | None) -> B:
         """Read only these columns, in this order; fields of rows as `row.field`. None: all.
@@ -105,16 +106,8 @@ class SpecBuilder:
         Raises:
             StreamConfigError: A column does not exist, or is named twice.
         """
-        names: tuple[str, ...] | None = None
-        columns: Iterable[str] | None = projection
-        if isinstance(projection, Mapping):
-            names, columns = named_columns(projection)
-        elif projection is not None and (isinstance(projection, str) or not isinstance(projection, Iterable)):
-            raise StreamConfigError(f"with_projection({projection!r}): give a list of column names, or a mapping")
-        chosen = None if columns is None else self._check_columns("with_projection", columns)
-        if names is None and chosen is not None and len(set(chosen)) != len(chosen):
-            raise StreamConfigError(f"with_projection: a column is named twice in {list(chosen)}")
-        return set_spec(self, replace(self._spec, projection=chosen, output_names=names, read_type=None))
+        names, columns = (None, None) if projection is None else projected_columns(projection)
+        return self._with_columns(replace(self._spec, projection=columns, output_names=names, read_type=None))
 
     def with_read_type(self: B, read_type: Iterable[DataField]) -> B:
         """Read only these columns, in this order, and of a row only the fields of its type. Like `with_projection`.
@@ -125,11 +118,9 @@ class SpecBuilder:
         Raises:
             StreamConfigError: A column does not exist, has another type, or is named twice.
         """
-        given = tuple(read_type) if isinstance(read_type, Iterable) else read_type
-        paths = self._check_columns("with_read_type", read_type_paths(given))
-        if (known := self._known_columns()) is not None:
-            check_types(given, known)
-        return set_spec(self, replace(self._spec, projection=paths, output_names=None, read_type=given))
+        given = list_of(DataField, "with_read_type", read_type, "pypaimon's DataField")
+        paths = read_type_paths(given)
+        return self._with_columns(replace(self._spec, projection=paths, output_names=None, read_type=given))
 
     def with_include_row_kind(self: B, include: bool = True) -> B:
         """Choose whether `_row_kind` (`+I -U +U -D`) is the first column; default: if the stream can give -U or -D."""
@@ -203,9 +194,6 @@ class SpecBuilder:
             tag: Changes after a tag.
             position: A saved position, or its JSON.
             full: With `snapshot_id` or `tag`: its full state first.
-
-        Raises:
-            StreamConfigError: None or several are given, or one has a wrong type.
         """
         given = {
             "mode": mode,
@@ -233,9 +221,6 @@ class SpecBuilder:
             snapshot_id: After this snapshot.
             timestamp: Before the first snapshot committed later than this; once that is past, when caught up, too.
             watermark: Before the first snapshot with a greater watermark (epoch milliseconds).
-
-        Raises:
-            StreamConfigError: None or several are given, or one has a wrong type.
         """
         bound, greatest_watermark = end_of_arguments(latest, snapshot_id, timestamp, watermark)
         return set_spec(self, replace(self._spec, end=bound, end_watermark=greatest_watermark))
@@ -272,9 +257,8 @@ class SpecBuilder:
 
     def with_poll_interval_ms(self: B, poll_interval_ms: int) -> B:
         """Set the pause after a poll that found nothing, in milliseconds (default 1000)."""
-        return set_spec(
-            self, replace(self._spec, poll_interval_ms=at_least(1, "with_poll_interval_ms", poll_interval_ms))
-        )
+        interval = at_least(1, "with_poll_interval_ms", poll_interval_ms)
+        return set_spec(self, replace(self._spec, poll_interval_ms=interval))
 
     def with_consumer_id(
         self: B,
@@ -297,8 +281,7 @@ class SpecBuilder:
         mode = choice(CommitMode, "with_consumer_id: commit", commit)
         reader_name(consumer_id, member=member)
         ignore = typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
-        options = ConsumerOptions(consumer_id, mode, member, ignore)
-        return set_spec(self, replace(self._spec, consumer=options))
+        return set_spec(self, replace(self._spec, consumer=ConsumerOptions(consumer_id, mode, member, ignore)))
 
     def with_shard(self: B, index: int, count: int) -> B:
         """Read shard `index` of `count`: the shards of a table are disjoint and together complete."""
@@ -309,18 +292,14 @@ class SpecBuilder:
 
     def with_buckets(self: B, bucket_ids: Iterable[int]) -> B:
         """Read only these buckets."""
-        if isinstance(bucket_ids, (str, dict)) or not isinstance(bucket_ids, Iterable):
-            raise StreamConfigError(f"with_buckets({bucket_ids!r}): give a list of bucket numbers")
-        buckets = frozenset(typed(int, "with_buckets", each) for each in bucket_ids)
+        buckets = frozenset(list_of(int, "with_buckets", bucket_ids, "bucket numbers"))
         if not buckets:
             raise StreamConfigError("with_buckets: the list is empty, so the stream would never read a row")
         return self.with_bucket_filter(buckets.__contains__)
 
     def with_bucket_filter(self: B, bucket_filter: Callable[[int], bool]) -> B:
         """Read only buckets for which this is true."""
-        if not callable(bucket_filter):
-            raise StreamConfigError(f"with_bucket_filter({bucket_filter!r}): give a function of a bucket number")
-        return set_spec(self, replace(self._spec, bucket_filter=bucket_filter))
+        return set_spec(self, replace(self._spec, bucket_filter=a_function("with_bucket_filter", bucket_filter)))
 
     def with_limits(
         self: B, max_rows: int | None = None, max_bytes: int | None = None, max_splits: int | None = None
@@ -345,10 +324,7 @@ class SpecBuilder:
                 `"replay"`: never; `"net"`: read one change per key of primary-key tables.
             after: Number of unread snapshots (`"auto"`: that append) from which on they become one plan; default 8, for
                 `"net"` 2. At most 256 are read together: a greater number replays. In mode `"auto"` rows do not depend
-                on it.
-
-        Raises:
-            StreamConfigError: `mode` is unknown, or `after` is below 1 or given with `"replay"`.
+                on it; with `"replay"` it is refused.
         """
         chosen = choice(CatchUp, "with_catch_up", mode)
         if after is not None:
@@ -368,8 +344,8 @@ class SpecBuilder:
         Raises:
             StreamConfigError: The scanner has no method `should_scan`.
         """
-        if isinstance(scanner, type) or (scanner is not None and not hasattr(scanner, "should_scan")):
-            raise StreamConfigError(f"with_follow_up_scanner({scanner!r}): give an object with should_scan(snapshot)")
+        if scanner is not None:
+            needed("with_follow_up_scanner", scanner, "an object with should_scan(snapshot)", "should_scan")
         return set_spec(self, replace(self._spec, follow_up_scanner=scanner))
 
     def with_prefetch(self: B, plans: int) -> B:
@@ -398,24 +374,18 @@ class SpecBuilder:
 
     def with_on_schema_change(self: B, policy: Literal["fail", "follow", "ignore"]) -> B:
         """Choose what to do if columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
-        return set_spec(
-            self, replace(self._spec, on_schema_change=choice(OnSchemaChange, "with_on_schema_change", policy))
-        )
+        chosen = choice(OnSchemaChange, "with_on_schema_change", policy)
+        return set_spec(self, replace(self._spec, on_schema_change=chosen))
 
     def with_on_overwrite(self: B, policy: Literal["skip", "read", "fail"] | None) -> B:
         """Choose what to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
         chosen = None if policy is None else choice(OnOverwrite, "with_on_overwrite", policy)
         return set_spec(self, replace(self._spec, on_overwrite=chosen))
 
-    def _known_columns(self) -> list[DataField] | None:
-        facts = self._table.facts.known
-        return None if facts is None else view_fields(facts.schema, self._spec.view)
-
-    def _check_columns(self, what: str, names: Iterable[Any]) -> tuple[str, ...]:
-        known = self._known_columns()
-        if known is None:
-            return tuple(typed(str, what, name) for name in names)
-        return known_columns(what, names, {field.name for field in known})
+    def _with_columns(self: B, spec: StreamSpec) -> B:
+        if self._table.facts.known is not None:
+            resolve(self._table, spec).check_columns()
+        return set_spec(self, spec)
 
 
 def resolved(builder: SpecBuilder) -> ResolvedStream:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.field_paths import find
 from pypaimon.streaming.model import row_kinds
-from pypaimon.streaming.options.arguments import typed
+from pypaimon.streaming.options.arguments import list_of, typed
 from pypaimon.streaming.options.read_scope import View
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CallerOptions, CatchUp, ConsumerOptions, OnExpired, StreamOptions
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
 
 
-def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The output names, and the columns."""
+def projected_columns(projection: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The output names, if a mapping gives them, and the columns."""
+    if not isinstance(projection, Mapping):
+        columns = list_of(str, "with_projection", projection, "column names, or a mapping")
+        if len(set(columns)) != len(columns):
+            raise StreamConfigError(f"with_projection: a column is named twice in {list(columns)}")
+        return None, columns
     if not projection:
         raise StreamConfigError("with_projection({}): the mapping is empty, so rows would have no columns")
     for name, column in projection.items():
@@ -31,15 +36,12 @@ def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple
     return tuple(projection), tuple(projection.values())
 
 
-def read_type_paths(read_type: Any) -> tuple[str, ...]:
+def read_type_paths(read_type: Sequence[DataField]) -> tuple[str, ...]:
     """The columns of a read type; rows are given as their fields (`row.field`)."""
-    if not isinstance(read_type, Iterable):
-        raise StreamConfigError(f"with_read_type({read_type!r}): give a list of pypaimon's DataField")
-    fields = [typed(DataField, "with_read_type", field) for field in read_type]
-    names = [field.name for field in fields]
+    names = [field.name for field in read_type]
     if len(set(names)) != len(names):
         raise StreamConfigError(f"with_read_type: a column is named twice in {names}")
-    return tuple(path for field in fields for path in _leaves(field))
+    return tuple(path for field in read_type for path in _leaves(field))
 
 
 def _leaves(field: DataField) -> Iterator[str]:
@@ -70,13 +72,11 @@ def _nullable(data_type: DataType) -> str:
     return str(data_type).removesuffix(" NOT NULL")
 
 
-def known_columns(what: str, names: Iterable[Any], known: set[str]) -> tuple[str, ...]:
-    """The names, checked to be columns or fields in them (`row.field`)."""
-    names = tuple(names)
+def check_names(what: str, names: Iterable[str], known: set[str]) -> None:
+    """Raises if a name is neither a column nor a field in one (`row.field`)."""
     for name in names:
-        if not isinstance(name, str) or (name not in known and name.split(".")[0] not in known):
+        if name not in known and name.split(".")[0] not in known:
             raise StreamConfigError(f"{what}: there is no column {name!r}; columns: {', '.join(sorted(known))}")
-    return names
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,18 @@ def test_a_table_that_is_not_compacted_is_counted_all_the_same(tmp_path: Path, p
     assert "row-tracking.enabled" in table_files(table)._repr_html_()
 
 
+def test_partitions_of_null_have_the_name_that_the_table_gives_them(tmp_path: Path, program: Program) -> None:
+    columns = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string())])
+    options = {"partition.default-name": "no day", "bucket": "1", "bucket-key": "id"}
+    table = create_table(catalog_with_database(tmp_path), "t", columns, partition_keys=["day"], options=options)
+    with stream_write_builder(table).open_sync() as writer:
+        for _ in range(5):
+            writer.write(pa.table({"id": [1], "day": [None]}, schema=columns))
+            writer.commit()
+    assert program("files", "db.t").lines[1].startswith("day=no day")
+    assert program("compact", "db.t").lines[1].startswith("day=no day")
+
+
 def test_a_table_without_files(tmp_path: Path, program: Program) -> None:
     created(tmp_path, [])
     outcome = program("files", "db.t")

@@ -34,9 +34,9 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def sink(world: World) -> Sink:
+def sink(world: World, overwrite: bool = False) -> Sink:
     options = {"warehouse": str(world.path.parents[1]), "table": "db.t"}
-    return pickle.loads(pickle.dumps(Sink.of(options, ROWS, False, streaming=True)))  # type: ignore[no-any-return]
+    return pickle.loads(pickle.dumps(Sink.of(options, ROWS, overwrite, streaming=True)))  # type: ignore[no-any-return]
 
 
 def batches(*rows: tuple[int, int]) -> Iterator[pa.RecordBatch]:
@@ -50,6 +50,15 @@ def test_of_a_task_that_ran_twice_the_files_of_one_attempt_count(world: World) -
     sink(world).commit_once("query", 0, [winner])
     assert world.rows() == [(1, 1)]
     assert len(world.data_files() - world.live_files()) == len(speculative.messages) == 1
+
+
+def test_a_micro_batch_without_a_task_appends_nothing_and_overwrites_nothing(world: World) -> None:
+    world.run()
+    before = world.rows()
+    PaimonStreamWriter(sink(world)).commit([], 1)
+    with pytest.raises(RuntimeError, match=r"Messages of \[\] came to the commit of batch 1"):
+        PaimonStreamWriter(sink(world, overwrite=True)).commit([], 1)
+    assert world.rows() == before and world.latest() == 1
 
 
 def test_what_a_failed_task_and_its_finished_fellows_wrote_is_deleted(world: World) -> None:
