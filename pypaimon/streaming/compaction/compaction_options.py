@@ -25,7 +25,7 @@ from pypaimon.streaming.options.table_traits import num_levels
 from pypaimon.streaming.writing.files.file_options import FileOptions, small_file_bytes, target_file_bytes
 
 _NO_HOUR = -1
-_NONE: Mapping[OptionKey[Any, Any], str] = MappingProxyType({})
+_NONE: Mapping[OptionKey[Any, Any], str | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,13 @@ def under_latest_schema(table: PaimonTable, directory: TableDirectory) -> Paimon
     return table.with_schema(directory.reading_schema(directory.latest_schema().id))
 
 
-def with_buckets(table: PaimonTable, count: int, options: Mapping[OptionKey[Any, Any], str] = _NONE) -> PaimonTable:
-    """The table as one with a fixed number of buckets, and with other options: how its real buckets are written."""
-    given = {
+def with_buckets(
+    table: PaimonTable, count: int, options: Mapping[OptionKey[Any, Any], str | None] = _NONE
+) -> PaimonTable:
+    """The table as one with a fixed number of buckets, and with other options (None: without): how its real buckets are
+    written.
+    """
+    given: dict[str, str | None] = {
         **table.schema.options,
         str(option_keys.BUCKET): str(count),
         # Changelog files of the new rows and of the compaction are merged together, later.
@@ -131,7 +135,8 @@ def with_buckets(table: PaimonTable, count: int, options: Mapping[OptionKey[Any,
         str(option_keys.PARTITION_TIMESTAMP_FORMAT_STRICT): "false",
     }
     given.update((str(key), value) for key, value in options.items())
-    return table.with_schema(table.schema.copy(new_options=given))
+    wanted = {key: value for key, value in given.items() if value is not None}
+    return table.with_schema(table.schema.copy(new_options=wanted))
 
 
 def check_compactable(table: PaimonTable) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -22,7 +22,8 @@ from pypaimon.streaming.compaction.live_files import (
     LiveEntries,
     live_buckets,
 )
-from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, counted
+from pypaimon.streaming.compaction.mixed_partitions import MixedPartitions
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, SkippedPartition, counted
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale
 from pypaimon.streaming.compaction.vector_index import VectorIndex
@@ -130,6 +131,7 @@ class Compaction:
         self._identifiers = count(1)
         self._live = LiveEntries(by_partition=table.traits.postpone)
         self._schema: int | None = None
+        self._skipped: tuple[SkippedPartition, ...] = ()
 
     def run(
         self, *, dry_run: bool = False, on_progress: Progress | None = None, check: Callable[[], None] = lambda: None
@@ -165,13 +167,20 @@ class Compaction:
         known, self._schema = self._schema, int(table.schema.id)
         if vectors or picker.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
-        buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.among))
+        changed = self._live.look(directory, snapshot)
+        mixed = MixedPartitions(table, self._live.everything, self._chosen.among)
+        if mixed.skipped != self._skipped:
+            self._skipped = mixed.skipped
+            mixed.log(table)
+        buckets = self._chosen.idle(live_buckets(table, changed, mixed.others))
         buckets = index.attached(of_known_schemas(buckets, self._schema))
         tasks = list(picker.tasks(buckets, full=self._full))
         if dry_run:
-            return CompactionReport(snapshot.id, compacted=tuple(_described(table, each) for each in tasks))
+            compacted = tuple(_described(table, each) for each in tasks)
+            return CompactionReport(snapshot.id, compacted=compacted, skipped=mixed.skipped)
         run = _Run(table, directory, snapshot, index, self._user, self._identifiers, on_progress)
-        return run.execute(tasks, partial(self._workers.execute, table, picker), self._workers.commit_bytes)
+        report = run.execute(tasks, partial(self._workers.execute, table, picker), self._workers.commit_bytes)
+        return replace(report, skipped=mixed.skipped)
 
 
 _Done = list[tuple[CompactionTask, Sequence[CompactionResult]]]
