@@ -109,7 +109,6 @@ _REFUSED_OPTIONS = {
     option_keys.DATA_EVOLUTION_ENABLED: "its rows are spread over several files",
     option_keys.CLUSTERING_INCREMENTAL: "its files are clustered",
     option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
-    option_keys.SEQUENCE_SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
 _VECTORS = option_keys.DELETION_VECTORS_ENABLED
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
@@ -163,6 +162,11 @@ def check_compactable(table: PaimonTable) -> None:
     if table.is_primary_key_table:
         _check_keyed(table)
     if table.traits.postpone:
+        if table.traits.snapshot_ordering:
+            raise UnsupportedTableError(
+                f"{name} has '{option_keys.SEQUENCE_SNAPSHOT_ORDERING}' and postponed buckets, whose records do not "
+                "keep their snapshots when they are distributed."
+            )
         table = with_buckets(table, 1)
     for level in range(found.levels if table.is_primary_key_table else 1):
         check_format(FileOptions.of_compacted(table, level).data.format, table.fields)

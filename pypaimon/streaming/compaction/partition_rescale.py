@@ -44,6 +44,7 @@ from pypaimon.streaming.options.option_key import OptionKey
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.planning.units import bucket_counts
+from pypaimon.streaming.reading.file_rows import APPENDED
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import WriteState
 
@@ -53,6 +54,7 @@ _WITHOUT_CHANGES: Mapping[OptionKey[Any, Any], str | None] = {
     option_keys.DELETION_VECTORS_ENABLED: "false",
     option_keys.FORCE_LOOKUP: "false",
     option_keys.RECORD_LEVEL_EXPIRE_TIME: None,
+    option_keys.SEQUENCE_SNAPSHOT_ORDERING: None,
 }
 
 
@@ -264,6 +266,9 @@ class _Rescaling:
                 # Each bucket has one row per key, and so has the result: a key was in several buckets.
                 discard(self._table, [result.message() for result in results])
                 raise _RepeatedKeyError
+            if self._table.traits.snapshot_ordering:
+                # The records are those of the snapshot that the commit makes.
+                files = {number: [replace(file, file_source=APPENDED) for file in new] for number, new in files.items()}
         else:
             files = {int(each.bucket): each.new_files for each in self._appended(target, former)}
         return [CommitMessage(partition, number, new, total_buckets=self._count) for number, new in files.items()]
