@@ -21,7 +21,7 @@ from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_key import OptionKey, TableOptions
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
-from pypaimon.streaming.options.table_traits import num_levels
+from pypaimon.streaming.options.table_traits import BlobStorage, num_levels
 from pypaimon.streaming.writing.files.file_options import FileOptions, small_file_bytes, target_file_bytes
 
 _NO_HOUR = -1
@@ -154,8 +154,10 @@ def check_compactable(table: PaimonTable) -> None:
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
     if option_keys.CHAIN_TABLE_ENABLED.of(options):
         raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
+    storage = BlobStorage.of(table.schema)
     for field in table.fields:
-        if holds_blobs(field.type):
+        is_copied = table.is_primary_key_table and not table.traits.postpone and storage.in_data_files(field)
+        if holds_blobs(field.type) and not is_copied:
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
     check_commit_options(table)
     found = CompactionOptions.of(table)

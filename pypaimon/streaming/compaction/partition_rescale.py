@@ -45,6 +45,7 @@ from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.planning.units import bucket_counts
 from pypaimon.streaming.reading.file_rows import APPENDED
+from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import WriteState
 
@@ -104,6 +105,8 @@ def rescale(
             f"{latest.name} has no fixed number of buckets: its option 'bucket' is {latest.total_buckets}, and rescale "
             "changes the number of fixed buckets."
         )
+    # Raises if a column holds blobs, whose rows can be compacted and not be written.
+    blob_forms(latest.schema)
     directory = given.new_directory()
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
