@@ -50,6 +50,7 @@ Event = Literal[
     "query_lag",
     "sink_files_kept",
     "compacting_writer",
+    "partition_not_compacted",
     "maintained",
     "rolled_back",
     "fast_forwarded",

@@ -24,7 +24,7 @@ from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.partition_rescale import rescale as rescale_table
-from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, SkippedPartition
 from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
@@ -189,13 +189,18 @@ def _print_report(name: str, report: CompactionReport, dry_run: bool, as_json: b
 
 
 def _summary(name: str, report: CompactionReport, dry_run: bool, done: str) -> str:
+    skipped = _skipped(report.skipped)
     if not report.compacted and not report.conflicts:
-        return f"{name}: nothing is due"
+        return f"{name}: nothing is due{skipped}"
     before = files_text(report.before)
     text = f"{name}: {before} would be {done}" if dry_run else f"{name}: {before} became {files_text(report.after)}"
     if report.conflicts:
         text += f"; {count(len(report.conflicts), 'part')} left, because another job has changed them meanwhile"
-    return text
+    return text + skipped
+
+
+def _skipped(partitions: Iterable[SkippedPartition]) -> str:
+    return "".join(f"; partition {partition_text(each.partition)}: {each.reason}" for each in partitions)
 
 
 def _print_buckets(table: WritableTable, report: CompactionReport, dry_run: bool, as_json: bool) -> None:
@@ -223,6 +228,7 @@ def _record(name: str, report: CompactionReport, dry_run: bool) -> Record:
         "snapshots": report.new_snapshot_ids,
         "compacted": _records(report.compacted),
         "conflicts": _records(report.conflicts),
+        "skipped": [{"partition": partition_record(each.partition), "reason": each.reason} for each in report.skipped],
     }
 
 
@@ -311,4 +317,5 @@ def _files_summary(found: TableFiles) -> str:
     text = f"{files_text(found.files)} in {count(len(found.buckets), 'bucket')} at snapshot {found.snapshot_id}"
     if found.not_compacted is not None:
         return f"{text}; not compacted here: {found.not_compacted}"
-    return f"{text}; {files_text(found.due)} would be compacted" if found.due.files else f"{text}; nothing is due"
+    text += f"; {files_text(found.due)} would be compacted" if found.due.files else "; nothing is due"
+    return text + _skipped(found.skipped)

@@ -66,14 +66,17 @@ def log_kept(table: PaimonTable) -> None:
     _LOG.warning("sink_files_kept", text, table=table.name)
 
 
-def discard(table: PaimonTable, messages: Sequence[CommitMessage]) -> None:
+def discard(table: PaimonTable, messages: Sequence[CommitMessage], kept: Sequence[CommitMessage] = ()) -> None:
     """Delete files that no snapshot names or will name. Failures are ignored: what is left is an orphan.
 
-    A file that compaction only moved to another level belongs to the table and stays.
+    A file that compaction only moved to another level belongs to the table and stays. So does one that `kept` messages
+    name too: parts of a merged changelog file have one path.
     """
     directory = table.new_directory()
-    # Parts of a merged changelog file have one path.
+    stay = set(_paths(table, kept))
     for path in dict.fromkeys(_paths(table, messages)):
+        if path in stay:
+            continue
         with suppress(PaimonStreamError, OSError):
             directory.store.delete(path)
 

@@ -15,7 +15,8 @@ from pypaimon.streaming.commit.changes import COMPACT, AvroRecord, Changes, File
 from pypaimon.streaming.commit.conflicts import ConflictRules, StrictMode, TableState, check_changes
 from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles, merged_manifests
 from pypaimon.streaming.commit.request import CommitPlan, CommitRequest, ManifestRewrite
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.commit.separable_changes import SeparableChanges
+from pypaimon.streaming.errors import CommitConflictError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.row_id_groups import VECTOR_FILE
 from pypaimon.streaming.formats.binary_row import decode_column
@@ -67,7 +68,7 @@ class Drafter:
         if self._strict is not None:
             self._strict.check(state, plan.kind, changes, request.user)
         if plan.may_conflict:
-            check_changes(plan.kind, state.files(changes.partitions), state.index, changes, self._rules)
+            changes = self._checked(state, plan, changes)
         changes, next_row_id = self._numbered(state, plan.kind, changes)
         new = NewFiles()
         base = merged_manifests(state.directory.manifests, self._manifests, new, state.manifests)
@@ -87,6 +88,21 @@ class Drafter:
         request = replace(request, properties={**request.properties, **self._noted(state.snapshot, changes)})
         snapshot = _snapshot_json(state.snapshot, plan.kind, request, changes, names, next_row_id)
         return Draft(new, snapshot, changes)
+
+    def _checked(self, state: TableState, plan: CommitPlan, changes: Changes) -> Changes:
+        """The changes, or those of them that may follow the state if the plan can leave out the others."""
+        base = state.files(changes.partitions)
+        try:
+            check_changes(plan.kind, base, state.index, changes, self._rules)
+            return changes
+        except CommitConflictError:
+            rest = None
+            if isinstance(plan, SeparableChanges):
+                rest = plan.without_conflicts(base, state.index, self._rules)
+            if rest is None:
+                raise
+        check_changes(plan.kind, base, state.index, rest, self._rules)
+        return rest
 
     def _numbered(self, state: TableState, kind: str, changes: Changes) -> tuple[Changes, int]:
         """The changes with the numbers that depend on the snapshot, and the first row id that is free afterwards."""

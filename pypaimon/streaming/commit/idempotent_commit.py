@@ -212,7 +212,7 @@ def commit_compaction(
         CommitFailedError: It did not get through. The new files are deleted unless it may be there.
     """
     plan = FixedChanges(compact_changes(request.table, request.messages), compaction=True)
-    return _commit_rewritten(request, plan, planned_at, again=again, strict=strict)
+    return commit_rewritten(request, plan, planned_at, again=again, strict=strict)
 
 
 def commit_replacement(request: CommitRequest, planned_at: int) -> CommitReport:
@@ -222,12 +222,13 @@ def commit_replacement(request: CommitRequest, planned_at: int) -> CommitReport:
     the postponed bucket. Raises as `commit_compaction`, which ignores these increments.
     """
     plan = FixedChanges(data_changes(request.table, request.messages))
-    return _commit_rewritten(request, plan, planned_at, again=False, strict=True)
+    return commit_rewritten(request, plan, planned_at, again=False, strict=True)
 
 
-def _commit_rewritten(
-    request: CommitRequest, plan: FixedChanges, planned_at: int, *, again: bool, strict: bool
+def commit_rewritten(
+    request: CommitRequest, plan: CommitPlan, planned_at: int, *, again: bool, strict: bool
 ) -> CommitReport:
+    """As `commit_compaction` and `commit_replacement`, with changes that follow from the state."""
     table, messages = request.table, request.messages
     what = f"Compaction {request.identifier} of '{request.user}'"
     with nullcontext() if again else discarded_on_error(table, messages):

@@ -21,11 +21,11 @@ from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_key import OptionKey, TableOptions
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
-from pypaimon.streaming.options.table_traits import num_levels
+from pypaimon.streaming.options.table_traits import BlobStorage, num_levels
 from pypaimon.streaming.writing.files.file_options import FileOptions, small_file_bytes, target_file_bytes
 
 _NO_HOUR = -1
-_NONE: Mapping[OptionKey[Any, Any], str] = MappingProxyType({})
+_NONE: Mapping[OptionKey[Any, Any], str | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,6 @@ _REFUSED_OPTIONS = {
     option_keys.DATA_EVOLUTION_ENABLED: "its rows are spread over several files",
     option_keys.CLUSTERING_INCREMENTAL: "its files are clustered",
     option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
-    option_keys.SEQUENCE_SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
 _VECTORS = option_keys.DELETION_VECTORS_ENABLED
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
@@ -120,9 +119,13 @@ def under_latest_schema(table: PaimonTable, directory: TableDirectory) -> Paimon
     return table.with_schema(directory.reading_schema(directory.latest_schema().id))
 
 
-def with_buckets(table: PaimonTable, count: int, options: Mapping[OptionKey[Any, Any], str] = _NONE) -> PaimonTable:
-    """The table as one with a fixed number of buckets, and with other options: how its real buckets are written."""
-    given = {
+def with_buckets(
+    table: PaimonTable, count: int, options: Mapping[OptionKey[Any, Any], str | None] = _NONE
+) -> PaimonTable:
+    """The table as one with a fixed number of buckets, and with other options (None: without): how its real buckets are
+    written.
+    """
+    given: dict[str, str | None] = {
         **table.schema.options,
         str(option_keys.BUCKET): str(count),
         # Changelog files of the new rows and of the compaction are merged together, later.
@@ -131,7 +134,8 @@ def with_buckets(table: PaimonTable, count: int, options: Mapping[OptionKey[Any,
         str(option_keys.PARTITION_TIMESTAMP_FORMAT_STRICT): "false",
     }
     given.update((str(key), value) for key, value in options.items())
-    return table.with_schema(table.schema.copy(new_options=given))
+    wanted = {key: value for key, value in given.items() if value is not None}
+    return table.with_schema(table.schema.copy(new_options=wanted))
 
 
 def check_compactable(table: PaimonTable) -> None:
@@ -150,14 +154,21 @@ def check_compactable(table: PaimonTable) -> None:
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
     if option_keys.CHAIN_TABLE_ENABLED.of(options):
         raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
+    storage = BlobStorage.of(table.schema)
     for field in table.fields:
-        if holds_blobs(field.type):
+        is_copied = table.is_primary_key_table and not table.traits.postpone and storage.in_data_files(field)
+        if holds_blobs(field.type) and not is_copied:
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
     check_commit_options(table)
     found = CompactionOptions.of(table)
     if table.is_primary_key_table:
         _check_keyed(table)
     if table.traits.postpone:
+        if table.traits.snapshot_ordering:
+            raise UnsupportedTableError(
+                f"{name} has '{option_keys.SEQUENCE_SNAPSHOT_ORDERING}' and postponed buckets, whose records do not "
+                "keep their snapshots when they are distributed."
+            )
         table = with_buckets(table, 1)
     for level in range(found.levels if table.is_primary_key_table else 1):
         check_format(FileOptions.of_compacted(table, level).data.format, table.fields)

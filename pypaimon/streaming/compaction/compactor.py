@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Any
 
 from pypaimon.streaming.commit.cleanup import discard, discarded_on_error
+from pypaimon.streaming.commit.compaction_parts import commit_parts
 from pypaimon.streaming.commit.idempotent_commit import commit_compaction, new_compaction_user
 from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.compaction.compacting_writers import CompactingWriters
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import (
@@ -20,28 +21,26 @@ from pypaimon.streaming.compaction.live_files import (
     CompactionResult,
     LiveBucket,
     LiveEntries,
+    Place,
     live_buckets,
 )
-from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, counted
+from pypaimon.streaming.compaction.mixed_partitions import MixedPartitions
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, SkippedPartition, counted
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, StrictModeError, TableChangedError
-from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance, When, is_automatic_maintenance
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import WritableTable
-from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
 from pypaimon.streaming.writing.writable_tables import warn_unsupported_maintenance
 
-_COMPACTOR = re.compile(r"(.*_)?compaction-[0-9a-f-]{36}")
-_EXAMINED = 10
 _COMMIT_PARTS = 256
 """Commits are made after this many tasks, or after the bytes that the workers ask for."""
 
@@ -130,6 +129,7 @@ class Compaction:
         self._identifiers = count(1)
         self._live = LiveEntries(by_partition=table.traits.postpone)
         self._schema: int | None = None
+        self._skipped: tuple[SkippedPartition, ...] = ()
 
     def run(
         self, *, dry_run: bool = False, on_progress: Progress | None = None, check: Callable[[], None] = lambda: None
@@ -165,13 +165,20 @@ class Compaction:
         known, self._schema = self._schema, int(table.schema.id)
         if vectors or picker.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
-        buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.among))
+        changed = self._live.look(directory, snapshot)
+        mixed = MixedPartitions(table, self._live.everything, self._chosen.among)
+        if mixed.skipped != self._skipped:
+            self._skipped = mixed.skipped
+            mixed.log(table)
+        buckets = self._chosen.idle(live_buckets(table, changed, mixed.others))
         buckets = index.attached(of_known_schemas(buckets, self._schema))
         tasks = list(picker.tasks(buckets, full=self._full))
         if dry_run:
-            return CompactionReport(snapshot.id, compacted=tuple(_described(table, each) for each in tasks))
+            compacted = tuple(_described(table, each) for each in tasks)
+            return CompactionReport(snapshot.id, compacted=compacted, skipped=mixed.skipped)
         run = _Run(table, directory, snapshot, index, self._user, self._identifiers, on_progress)
-        return run.execute(tasks, partial(self._workers.execute, table, picker), self._workers.commit_bytes)
+        report = run.execute(tasks, partial(self._workers.execute, table, picker), self._workers.commit_bytes)
+        return replace(report, skipped=mixed.skipped)
 
 
 _Done = list[tuple[CompactionTask, Sequence[CompactionResult]]]
@@ -256,16 +263,12 @@ class _Run:
             raise
 
     def _commit(self, done: _Done) -> None:
-        results = [result for _, found in done for result in found]
-        described = [_compacted(self.table, result) for result in results]
+        held = [(task, result) for task, found in done for result in found if not result.is_empty]
         try:
-            index = self._with_vectors(results)
-            messages = [result.message() for result in results if not result.is_empty]
-            messages = merged_changelogs(self.table, messages)
+            steps = self._with_vectors([result for _, result in held])
+            messages = merged_changelogs(self.table, [result.message() for _, result in held])
         except FileNotFoundError as error:
-            self._discard(done)
-            self._stale(error, [each for each, _ in done])
-            self.conflicts += described
+            self._commit_without_stale(error, done)
             return
         except BaseException:
             self._discard(done)
@@ -274,28 +277,66 @@ class _Run:
             return
         with discarded_on_error(self.table, messages):
             schema_id = self.directory.latest_schema().id
+        parts: dict[Place | int, list[CommitMessage]] = {}
+        for (task, _), message in zip(held, messages, strict=True):
+            parts.setdefault(self._part(task), []).append(message)
         request = CommitRequest(self.table, self.user, next(self.identifiers), messages, schema_id=schema_id)
+        left, report = set[Place | int](), None
+        is_strict = any(each.is_whole_partition for each, _ in done)
         try:
             # The user is new for each `Compaction`, so no earlier call can have committed these messages.
-            is_strict = any(each.is_whole_partition for each, _ in done)
-            report = commit_compaction(request, self.snapshot.id, again=False, strict=is_strict)
+            if is_strict or len(parts) == 1:
+                report = commit_compaction(request, self.snapshot.id, again=False, strict=is_strict)
+            else:
+                report, numbers = commit_parts(request, list(parts.values()), self.snapshot.id)
+                left = {key for number, key in enumerate(parts) if number in numbers}
         except (CommitConflictError, StrictModeError) as error:
             if isinstance(error, StrictModeError) and not is_strict:
                 # The table's own option refuses the commit.
                 raise
-            self.conflicts += described
+            left = set(parts)
+        for task, found in done:
+            report_of = self.conflicts if self._part(task) in left else self.compacted
+            report_of += [_compacted(self.table, result) for result in found]
+        if report is None:
             return
-        self.index = index
-        self.compacted += described
+        gone = {_place(each) for task, found in done if self._part(task) in left for each in found}
+        for place, (before, after) in steps.items():
+            if place not in gone:
+                self.index = self.index.applying(before, after)
         if report.snapshot_id is not None:
             self.snapshots.append(report.snapshot_id)
 
-    def _with_vectors(self, results: Iterable[CompactionResult]) -> VectorIndex:
-        index = self.index
-        of_bucket: dict[tuple[bytes, int], list[CompactionResult]] = {}
+    def _part(self, task: CompactionTask) -> Place | int:
+        """Tasks with the same one are committed together: those of a bucket change its deletion vectors together."""
+        return (task.bucket.row, task.bucket.bucket) if self.table.traits.deletion_vectors else id(task)
+
+    def _commit_without_stale(self, error: FileNotFoundError, done: _Done) -> None:
+        """Commit the tasks of which no file is gone, because another job has made the others stale."""
+        indexes = [CommitMessage(each.bucket.partition, each.bucket.bucket, []) for _, found in done for each in found]
+        results = [each for _, found in done for each in found]
+        added = [each.index_added for each in results]
+        discard(self.table, [replace(m, compact_index_adds=new) for m, new in zip(indexes, added, strict=True)])
         for each in results:
-            of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append(each)
-        for parts in of_bucket.values():
+            each.index_added, each.index_deleted = [], []
+        try:
+            stale = {self._part(each) for each in self._stale(error, [each for each, _ in done])}
+        except BaseException:
+            self._discard(done)
+            raise
+        gone = [each for each in done if self._part(each[0]) in stale]
+        self._discard(gone)
+        self.conflicts += [_compacted(self.table, result) for _, found in gone for result in found]
+        self._commit([each for each in done if self._part(each[0]) not in stale])
+
+    def _with_vectors(self, results: Iterable[CompactionResult]) -> dict[Place, tuple[VectorIndex, VectorIndex]]:
+        """Note the new index files in the results. Returns the index before and after the change of each bucket."""
+        index = self.index
+        of_bucket: dict[Place, list[CompactionResult]] = {}
+        for each in results:
+            of_bucket.setdefault(_place(each), []).append(each)
+        steps: dict[Place, tuple[VectorIndex, VectorIndex]] = {}
+        for place, parts in of_bucket.items():
             # All results of a bucket change its vectors together, and the message of the first one names the
             # new file.
             first = parts[0]
@@ -303,11 +344,16 @@ class _Run:
             marked = {name: rows for result in parts for name, rows in result.superseded.items()}
             changed = index.changed(first.bucket, gone, marked)
             first.index_added, first.index_deleted = changed.added, changed.deleted
+            steps[place] = (index, changed.after)
             index = changed.after
-        return index
+        return steps
 
     def _discard(self, done: _Done) -> None:
         discard(self.table, [result.message() for _, results in done for result in results])
+
+
+def _place(result: CompactionResult) -> Place:
+    return result.bucket.row, result.bucket.bucket
 
 
 def _parts(tasks: Iterable[CompactionTask], commit_bytes: int) -> Iterator[list[CompactionTask]]:
@@ -344,35 +390,3 @@ def _compacted(table: PaimonTable, result: CompactionResult) -> CompactedBucket:
         counted(file.read for file in result.before),
         counted(result.after),
     )
-
-
-class CompactingWriters:
-    """Warns, once, of a writer that compacts the same table: a writer of Java fails if both take the same file.
-
-    A table with `write-only` = `true` has no such writers.
-    """
-
-    def __init__(self) -> None:
-        self._seen = 0
-        self._warned = False
-
-    def look(self, table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> None:
-        """Examine the last ten snapshots up to this one, except those that were examined before."""
-        if self._warned or option_keys.WRITE_ONLY.of(table.options):
-            return
-        first = max(1, snapshot.id - _EXAMINED + 1, self._seen + 1)
-        found = directory.snapshots.get_snapshots_batch(range(first, snapshot.id + 1))
-        self._seen = snapshot.id
-        for each in found.values():
-            if each is None or each.commit_kind != CommitKind.COMPACT or _COMPACTOR.fullmatch(each.commit_user):
-                continue
-            self._warned = True
-            StreamLog(__name__, table=table.name).warning(
-                "compacting_writer",
-                "another job compacts this table too (commit user %(user)s, snapshot %(snapshot)d). A writer of Java "
-                "ends with an error when a compaction of another job has taken a file that it compacts: set "
-                "'write-only' = 'true' on the table, and restart its writers",
-                user=each.commit_user,
-                snapshot=each.id,
-            )
-            return

@@ -23,6 +23,7 @@ from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array
 from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
+from pypaimon.streaming.reading.file_rows import numbered_by_snapshot
 
 _BATCH_ROWS = 65_536
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
@@ -38,6 +39,7 @@ class FileReader:
         self._schema_id = int(table.schema.id)
         self._directory = directory
         self._check = check
+        self._by_snapshot = bool(self._keys) and table.traits.snapshot_ordering
         self._blocks = IndexBlocks(directory.store)
         self._vectors = PlanVectors(self._blocks, ())
         self._last_content: tuple[str, bytes | pa.Buffer | None] | None = None
@@ -68,7 +70,8 @@ class FileReader:
     ) -> Iterator[pa.RecordBatch]:
         """The records of consecutive files of a primary-key table, without those that deletion vectors mark.
 
-        Each has its values, its sequence number and its kind.
+        Each has its values, its sequence number and its kind; with `sequence.snapshot-ordering` its snapshot is its
+        sequence number, and the one that it was written with is added.
 
         Args:
             shared_by: Number of such calls that are read at the same time. Batches are smaller accordingly.
@@ -83,6 +86,8 @@ class FileReader:
         for file in files:
             fields = self._keys if keys_only(file) else self._fields
             for positions, batch in self._kept(file, self._batches(file, fields, _STORED, length)):
+                if self._by_snapshot:
+                    batch = numbered_by_snapshot(file.read, batch)
                 if levels:
                     level = pa.repeat(pa.scalar(file.level, pa.int32()), batch.num_rows)
                     batch = batch.append_column(LEVEL, level)

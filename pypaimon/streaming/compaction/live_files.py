@@ -217,6 +217,12 @@ class LiveEntries:
         """Make the next call of `look` return everything."""
         self._at = self._entries = None
 
+    @property
+    def everything(self) -> pa.Table:
+        """All entries of the snapshot of the last `look`, which must have returned."""
+        assert self._entries is not None
+        return self._entries
+
     def look(self, directory: TableDirectory, snapshot: Snapshot) -> pa.Table:
         """The entries of a snapshot in buckets that have changed since the last call; all entries at first.
 
@@ -282,6 +288,7 @@ class ChosenPartitions:
         where: A condition on partition columns, as `with_filter` takes it; None: any.
         partition_idle_time: Only partitions without a younger file; None: any.
         without: Serialised rows of partitions that are left out.
+        only: Serialised rows of the only partitions that may be chosen; None: any.
 
     Raises:
         StreamConfigError: `partition` or `where` names a column that is not a partition column, a value does not fit
@@ -295,8 +302,10 @@ class ChosenPartitions:
         where: str | None = None,
         partition_idle_time: float | timedelta | None = None,
         without: Collection[bytes] = (),
+        only: pa.Array | None = None,
     ) -> None:
         self._zone = table.zone
+        self._only = only
         self._without = pa.array(without, pa.binary())
         self._fields = table.partition_fields
         parts = [] if partition is None else [PartitionSpec.of(table.schema, partition, "partition").predicate]
@@ -316,6 +325,8 @@ class ChosenPartitions:
 
     def among(self, rows: pa.Array) -> pa.Array:
         """The partitions (serialised rows) whose values are chosen."""
+        if self._only is not None:
+            rows = rows.filter(pc.is_in(rows, value_set=self._only))
         if len(self._without):
             rows = rows.filter(pc.invert(pc.is_in(rows, value_set=self._without)))
         if self._predicate is None:

@@ -16,7 +16,6 @@ from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
 from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage
-from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options import option_keys
@@ -47,17 +46,11 @@ def _age(file: LiveFile) -> tuple[int, int, str]:
 
 
 def bucket_count(postponed: Iterable[LiveFile], real: Iterable[LiveBucket], options: TableOptions) -> int:
-    """The number of buckets of a partition: that of its files in real buckets, or else what the options say. Raises
-    UnsupportedTableError if its files have several.
-    """
+    """The number of buckets of a partition: that of its files in real buckets, or else what the options say."""
     counts = {bucket.total_buckets for bucket in real}
-    if len(counts) > 1:
-        raise UnsupportedTableError(
-            f"Files of one partition are divided into {' and '.join(map(str, sorted(counts)))} buckets. Overwrite the "
-            "partition with its own rows first (INSERT OVERWRITE)."
-        )
     if counts:
-        return counts.pop()
+        (count,) = counts
+        return count
     given = option_keys.POSTPONE_DEFAULT_BUCKET_NUM.of(options)
     if given is not None:
         return given

@@ -49,6 +49,19 @@ class CompactedBucket:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedPartition:
+    """A partition that is left as it is, although the rest of its table is compacted.
+
+    Attributes:
+        partition: Values by partition column.
+        reason: Why, and what to do.
+    """
+
+    partition: Mapping[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompactionReport:
     """What a compaction has done; returned by `compact`.
 
@@ -57,12 +70,14 @@ class CompactionReport:
         new_snapshot_ids: Ids of the snapshots that it made.
         compacted: What was compacted, or would be in a dry run.
         conflicts: Files that another job has changed meanwhile. They were left as they are, for the next compaction.
+        skipped: Partitions that cannot be compacted.
     """
 
     snapshot_id: int | None
     new_snapshot_ids: tuple[int, ...] = ()
     compacted: tuple[CompactedBucket, ...] = ()
     conflicts: tuple[CompactedBucket, ...] = ()
+    skipped: tuple[SkippedPartition, ...] = ()
 
     @property
     def latest_id(self) -> int | None:

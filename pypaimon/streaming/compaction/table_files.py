@@ -9,10 +9,13 @@ from datetime import timedelta
 from html import escape
 from typing import Any
 
+import pyarrow as pa
+
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, LiveFile, live_buckets
-from pypaimon.streaming.compaction.reports import FileCount, counted
+from pypaimon.streaming.compaction.mixed_partitions import MixedPartitions
+from pypaimon.streaming.compaction.reports import FileCount, SkippedPartition, counted
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import UnsupportedTableError
@@ -39,7 +42,7 @@ class BucketFiles:
         levels: The files by level, lowest first. In tables without a primary key all are on level 0.
         sorted_runs: Number of runs that a reader merges: files of level 0, and levels above it. None: the table has no
             primary key.
-        due: The files that a compaction would take now. None: such a table is not compacted here.
+        due: The files that a compaction would take now. None: such a table or partition is not compacted here.
     """
 
     partition: Mapping[str, Any]
@@ -64,12 +67,14 @@ class TableFiles:
         snapshot_id: Id of the snapshot; None: the table has no snapshot.
         buckets: Buckets with files, in the order of their partitions.
         not_compacted: Why such a table is not compacted here; None: it is.
+        skipped: Partitions that are not compacted, although the rest of the table is.
     """
 
     table: str
     snapshot_id: int | None
     buckets: tuple[BucketFiles, ...] = ()
     not_compacted: str | None = None
+    skipped: tuple[SkippedPartition, ...] = ()
 
     @property
     def files(self) -> FileCount:
@@ -118,16 +123,21 @@ def table_files(
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return TableFiles(name, None)
-    buckets = list(chosen.idle(live_buckets(latest, LiveEntries().look(directory, snapshot), chosen.among)))
+    entries = LiveEntries().look(directory, snapshot)
+    buckets = list(chosen.idle(live_buckets(latest, entries, chosen.among)))
     try:
         check_compactable(latest)
     except UnsupportedTableError as error:
         return TableFiles(name, snapshot.id, tuple(_described(latest, each, None) for each in buckets), str(error))
     buckets = list(VectorIndex.of(latest, directory, snapshot).attached(buckets))
     due: defaultdict[Place, FileCount] = defaultdict(FileCount)
-    for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(buckets, full=full):
+    mixed = MixedPartitions(latest, entries, chosen.among)
+    compactable = set(mixed.others(pa.array({each.row for each in buckets}, pa.binary())).to_pylist())
+    found = [each for each in buckets if each.row in compactable]
+    for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(found, full=full):
         due[_place(task.bucket)] += counted(file.read for file in task.files)
-    return TableFiles(name, snapshot.id, tuple(_described(latest, each, due[_place(each)]) for each in buckets))
+    described = (_described(latest, each, due[_place(each)] if each.row in compactable else None) for each in buckets)
+    return TableFiles(name, snapshot.id, tuple(described), skipped=mixed.skipped)
 
 
 def _described(table: PaimonTable, bucket: LiveBucket, due: FileCount | None) -> BucketFiles:

@@ -23,6 +23,7 @@ from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.paimon.write_internals import BucketMode
+from pypaimon.streaming.reading.file_rows import check_source
 from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptions
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter
 from pypaimon.streaming.writing.files.rolling_files import RollingFiles
@@ -184,6 +185,7 @@ class KeyedTaskPicker:
         self._reader = reader
         self._rewriter = KeyedRewriter(table, reader, self._options)
         self._now = now
+        self._by_snapshot = table.traits.snapshot_ordering
 
     def by_time(self, *, full: bool) -> bool:
         return self._options.by_time or (self._expiry is not None and (full or self._mode.full))
@@ -191,6 +193,9 @@ class KeyedTaskPicker:
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         expired = self._expired()
         for bucket in buckets:
+            if self._by_snapshot:
+                for file in bucket.files:
+                    check_source(file.read)
             pick = self._pick(bucket, expired, full=full)
             if pick is not None:
                 yield CompactionTask(bucket, pick.files, pick)

@@ -82,6 +82,12 @@ class VectorIndex:
         """
         return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
 
+    def applying(self, before: VectorIndex, after: VectorIndex) -> VectorIndex:
+        """The index with the change that leads from one index to another."""
+        kept = [each for each in self._entries if each not in before._entries or each in after._entries]
+        new = [each for each in after._entries if each not in before._entries]
+        return VectorIndex(self._table, self._directory, [*kept, *new])
+
     def of_bucket(self, bucket: LiveBucket) -> list[IndexManifestEntry]:
         """The entries of a bucket, to be deleted with all its files."""
         mine = (each for each in self._entries if (each.partition, each.bucket) == (bucket.row, bucket.bucket))

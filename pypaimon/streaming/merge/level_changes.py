@@ -19,7 +19,7 @@ from pypaimon.streaming.merge.ordering import Ints
 from pypaimon.streaming.merge.runs import Chunk, chunks, concat
 from pypaimon.streaming.merge.stages import few_runs
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from pypaimon.streaming.model.system_columns import LEVEL, PLACE, VALUE_KIND
+from pypaimon.streaming.model.system_columns import LEVEL, PLACE, VALUE_KIND, WRITTEN_NUMBER
 
 NO_ROW_LEVEL = int(np.iinfo(np.int32).max)
 """The level of records that are no longer rows. They are superseded, and mark a key as existing, but are neither merged
@@ -63,8 +63,8 @@ def merge_levels(
             hold the same keys; keys that only these hold are left out. They may have `_PLACE`.
 
     Yields:
-        Records and changes in key order, with the columns of the runs without `_LEVEL` and `_PLACE`. Each change has
-        the sequence number of its record.
+        Records and changes in key order, with the columns of the runs without `_LEVEL`, `_PLACE` and
+        `_WRITTEN_NUMBER`. Each change has the sequence number of its record.
 
     Raises:
         UnsortedRunError: The records of a run are not in order.
@@ -152,7 +152,7 @@ def _compacted(
     groups: Groups, merged: Merged, before: Ints, changed: Mask, rule: ChangeRule, *, own_kind: bool = False
 ) -> Compacted:
     batch = groups.batch
-    names = [name for name in batch.schema.names if name not in (LEVEL, PLACE)]
+    names = [name for name in batch.schema.names if name not in (LEVEL, PLACE, WRITTEN_NUMBER)]
     count = len(groups)
     everything = np.ones(count, dtype=np.bool_)
     kinds = numbers_of(batch, VALUE_KIND)

@@ -95,7 +95,7 @@ SEQUENCE_FIELD = Key("sequence.field", TEXT, None, _RWC, "columns whose greater 
 SEQUENCE_FIELD_SORT_ORDER = Key("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", _RWC,
     "`descending`: the smaller value is newer")
 SEQUENCE_SNAPSHOT_ORDERING = Key("sequence.snapshot-ordering", BOOLEAN, False, _RWC,
-    "the later snapshot's record is newer; not compacted here")
+    "the later snapshot's record is newer")
 ROWKIND_FIELD = Key("rowkind.field", TEXT, None, _RW, "the column of row kinds")
 IGNORE_DELETE = Key("ignore-delete", BOOLEAN, False, _RWC, "-D and -U records are ignored",
     ("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"))

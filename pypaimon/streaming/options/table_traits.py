@@ -271,6 +271,10 @@ class BlobStorage:
             return False
         return is_blob(field.type) or is_blob_collection(field.type)
 
+    def in_data_files(self, field: DataField) -> bool:
+        """Whether data files hold the values of a blob column as bytes that refer to blobs elsewhere."""
+        return is_blob(field.type) and (field.name in self.descriptors or field.name in self.views)
+
     def as_read(self, field: DataField) -> DataField:
         """The field as it is read first. A collection of blobs is stored as one blob that names its elements."""
         if not (self.in_blob_files(field) and is_blob_collection(field.type)):

@@ -286,9 +286,19 @@ def check_same_buckets(entries: pa.Table, before: Snapshot, snapshot: Snapshot) 
 
 def is_rescaled(entries: pa.Table) -> bool:
     """Whether files of one partition were written for different numbers of buckets; dynamic buckets record -1."""
+    return bool(bucket_counts(entries))
+
+
+def bucket_counts(entries: pa.Table) -> dict[bytes, list[int]]:
+    """The numbers of buckets of the partitions (serialised rows) that have several."""
     totals = entries.filter(pc.greater_equal(entries["total_buckets"], 0)).select(["partition", "total_buckets"])
     counts = totals.group_by("partition").aggregate([("total_buckets", "count_distinct")])
-    return bool(pc.any(pc.greater(counts["total_buckets_count_distinct"], 1)).as_py())
+    several = counts.filter(pc.greater(counts["total_buckets_count_distinct"], 1))["partition"]
+    inside = totals.filter(pc.is_in(totals["partition"], value_set=several.combine_chunks()))
+    found: dict[bytes, list[int]] = {}
+    for pair in inside.group_by(["partition", "total_buckets"]).aggregate([]).to_pylist():
+        found.setdefault(pair["partition"], []).append(pair["total_buckets"])
+    return {row: sorted(numbers) for row, numbers in sorted(found.items())}
 
 
 def keys_move(entries: pa.Table) -> bool:

@@ -120,7 +120,8 @@ def _skipped(what: str, file: DataFileMeta, option: OptionKey[bool, bool], error
     _LOG.warning("file_skipped", text, file=file.file_name, option=option.name, error=str(error))
 
 
-_APPENDED, _COMPACTED = 0, 1
+APPENDED, COMPACTED = 0, 1
+"""How a file was made: its `file_source`."""
 
 
 def numbered_by_snapshot(file: DataFileMeta, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -133,17 +134,22 @@ def numbered_by_snapshot(file: DataFileMeta, batch: pa.RecordBatch) -> pa.Record
     Java leaves open which of two records of one snapshot is the newer one. Here the numbers that they were written
     with (`_WRITTEN_NUMBER`) decide, so that a filter cannot change the result.
     """
-    if file.file_source not in (_APPENDED, _COMPACTED):
+    check_source(file)
+    batch = batch.append_column(WRITTEN_NUMBER, batch.column(SEQUENCE_NUMBER))
+    if file.file_source == COMPACTED:
+        return batch
+    place = batch.schema.get_field_index(SEQUENCE_NUMBER)
+    return batch.set_column(place, batch.schema.field(place), constant(file.min_sequence_number, batch.num_rows))
+
+
+def check_source(file: DataFileMeta) -> None:
+    """Check that `numbered_by_snapshot` can number the records of a file. Raises UnsupportedTableError otherwise."""
+    if file.file_source not in (APPENDED, COMPACTED):
         raise UnsupportedTableError(
             f"{file.file_name} does not record whether it was appended or compacted, so "
             "'sequence.snapshot-ordering' cannot order its records: it is older than the option. Java does not "
             "read such a table either."
         )
-    batch = batch.append_column(WRITTEN_NUMBER, batch.column(SEQUENCE_NUMBER))
-    if file.file_source == _COMPACTED:
-        return batch
-    place = batch.schema.get_field_index(SEQUENCE_NUMBER)
-    return batch.set_column(place, batch.schema.field(place), constant(file.min_sequence_number, batch.num_rows))
 
 
 def begun(pool: IOPool, runs: Iterable[Iterable[pa.RecordBatch]]) -> list[Iterable[pa.RecordBatch]]:

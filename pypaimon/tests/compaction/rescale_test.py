@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import CatalogFactory
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
@@ -18,23 +18,18 @@ from pypaimon.streaming import (
     CorruptTableError,
     UnsupportedTableError,
     compact,
-    stream_read_builder,
     stream_write_builder,
     table_files,
 )
 from pypaimon.streaming.compaction import partition_rescale, rescale
 from pypaimon.streaming.compaction.compactor import Compaction
-from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.docs.cli_runs import Program
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
+from support.tables.rescaled_tables import COLUMNS, altered, buckets_of, created, rows, state, write
 
 pytestmark = pytest.mark.slow
 
-COLUMNS = pa.schema(
-    [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.int64())]
-)
-KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
 KINDS: dict[str, dict[str, str]] = {
     "deduplicate": {},
     "deduplicate by v": {"sequence.field": "v"},
@@ -47,55 +42,6 @@ KINDS: dict[str, dict[str, str]] = {
     "deletion vectors": {"deletion-vectors.enabled": "true"},
     "append": {"bucket-key": "id"},
 }
-
-
-def created(directory: Path, options: dict[str, str]) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(directory)})
-    catalog.create_database("d", False)
-    keys = None if "bucket-key" in options else ["id", "p"]
-    given = {"bucket": "2", "num-sorted-run.compaction-trigger": "3", **options}
-    schema = Schema.from_pyarrow_schema(COLUMNS, partition_keys=["p"], primary_keys=keys, options=given)
-    catalog.create_table("d.t", schema, False)
-    return catalog.get_table("d.t")
-
-
-def altered(table: Any, directory: Path, buckets: int) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(directory)})
-    catalog.alter_table("d.t", [SchemaChange.set_option("bucket", str(buckets))], False)
-    return catalog.get_table("d.t")
-
-
-def write(table: Any, value: int, keys: range, *, deletes: bool = False) -> None:
-    keyed = bool(table.primary_keys)
-    rows = [
-        {"id": key, "p": p, "v": value, "_row_kind": "-D" if deletes and key % 5 == 0 else "+I"}
-        for key in keys
-        for p in (0, 1)
-    ]
-    columns = KINDED if keyed else COLUMNS
-    with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
-        writer.write(pa.Table.from_pylist([{name: row[name] for name in columns.names} for row in rows], columns))
-        writer.commit()
-
-
-def rows(table: Any, start: str) -> list[dict[str, Any]]:
-    builder = stream_read_builder(table).with_start(start).with_end(latest=True)
-    traits = PaimonTable(table).traits
-    if traits.primary_key:
-        builder.with_include_row_kind().with_raw("changelog-producer" not in table.table_schema.options)
-    with builder.open_sync() as stream:
-        return [row for batch in stream for row in batch.data.to_pylist()]
-
-
-def state(table: Any) -> list[tuple[int, int, int]]:
-    return sorted((row["p"], row["id"], row["v"]) for row in rows(table, "latest-full"))
-
-
-def buckets_of(table: Any) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
-    for each in table_files(table).buckets:
-        found.setdefault(each.partition["p"], set()).add(each.bucket)
-    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,21 +95,19 @@ def test_idle_partitions_are_rescaled_although_they_were_compacted(tmp_path: Pat
 def test_a_column_that_is_added_meanwhile_keeps_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = created(tmp_path, {})
     write(table, 1, range(20))
-    rescaling = partition_rescale
+    rescaled = partition_rescale._rescaled
 
-    class Slow(Compaction):
-        def run(self, **arguments: Any) -> CompactionReport:
-            report = super().run(**arguments)
-            catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-            catalog.alter_table("d.t", [SchemaChange.add_column("w", AtomicType("INT"))], False)
-            row = {"id": 1, "p": 0, "v": 1, "w": 5}
-            columns = COLUMNS.append(pa.field("w", pa.int32()))
-            with stream_write_builder(catalog.get_table("d.t")).with_commit_user("new").open_sync() as writer:
-                writer.write(pa.Table.from_pylist([row], columns))
-                writer.commit()
-            return report
+    def late(*arguments: Any, **options: Any) -> CompactionReport:
+        catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+        catalog.alter_table("d.t", [SchemaChange.add_column("w", AtomicType("INT"))], False)
+        row = {"id": 1, "p": 0, "v": 1, "w": 5}
+        columns = COLUMNS.append(pa.field("w", pa.int32()))
+        with stream_write_builder(catalog.get_table("d.t")).with_commit_user("new").open_sync() as writer:
+            writer.write(pa.Table.from_pylist([row], columns))
+            writer.commit()
+        return rescaled(*arguments, **options)
 
-    monkeypatch.setattr(rescaling, "Compaction", Slow)
+    monkeypatch.setattr(partition_rescale, "_rescaled", late)
     rescale(table, 3)
     latest = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
     assert buckets_of(latest) == {0: {0, 1, 2}, 1: {0, 1, 2}}
@@ -203,6 +147,54 @@ def test_postponed_rows_are_distributed_first(tmp_path: Path) -> None:
     assert rescale(table, 3).compacted
     assert buckets_of(table) == {0: {0, 1, 2}, 1: {0, 1, 2}}
     assert state(table) == [(p, key, 1) for p in (0, 1) for key in range(20)]
+
+
+def test_conflicts_of_the_compaction_before_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = created(tmp_path, {"bucket": "-2", "postpone.default-bucket-num": "2"})
+    write(table, 1, range(20))
+    others = iter([{"p": 0}])
+
+    def replace() -> None:
+        for partition in others:
+            row = {"id": 5, "p": 0, "v": 7}
+            builder = stream_write_builder(table).with_commit_user("other").with_overwrite(partition)
+            with builder.open_sync() as writer:
+                writer.write(pa.Table.from_pylist([row], COLUMNS))
+                writer.commit()
+
+    class Beaten(Compaction):
+        def run(self, **arguments: Any) -> CompactionReport:
+            return super().run(check=replace, **arguments)
+
+    monkeypatch.setattr(partition_rescale, "Compaction", Beaten)
+    report = rescale(table, 3)
+    assert {each.partition["p"] for each in report.conflicts} == {0} and -2 in {
+        each.bucket for each in report.conflicts
+    }
+    assert {each.partition["p"] for each in report.compacted} == {1}
+
+
+def test_it_compacts_only_what_the_rescale_needs(tmp_path: Path) -> None:
+    table = created(tmp_path, {})
+    for turn in range(4):
+        write(table, turn, range(20))
+    assert len(rescale(table, 3).new_snapshot_ids) == 2
+    assert kinds(tmp_path) == ["APPEND"] * 4 + ["OVERWRITE"] * 2
+    looked_up = created(tmp_path / "lookup", {"changelog-producer": "lookup"})
+    write(looked_up, 1, range(20))
+    rescale(looked_up, 3, partition={"p": 0})
+    looked_up = altered(looked_up, tmp_path / "lookup", 3)
+    assert kinds(tmp_path / "lookup") == ["APPEND", "COMPACT", "OVERWRITE"]
+    files = [each.files.files for each in table_files(looked_up).buckets if each.partition["p"] == 1]
+    rescale(looked_up, 2)
+    assert kinds(tmp_path / "lookup") == ["APPEND", "COMPACT", "OVERWRITE", "OVERWRITE"]
+    assert [each.files.files for each in table_files(looked_up).buckets if each.partition["p"] == 1] == files
+
+
+def kinds(directory: Path) -> list[str]:
+    snapshots = (directory / "d.db" / "t" / "snapshot").glob("snapshot-*")
+    found = sorted((json.loads(path.read_text()) for path in snapshots), key=lambda each: int(each["id"]))
+    return [each["commitKind"] for each in found]
 
 
 def test_a_table_without_fixed_buckets_is_refused(tmp_path: Path) -> None:
