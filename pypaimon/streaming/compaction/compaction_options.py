@@ -105,7 +105,6 @@ def _off_peak(options: TableOptions) -> OffPeak | None:
 
 
 _REFUSED_OPTIONS = {
-    option_keys.ROW_TRACKING_ENABLED: "its rows have ids",
     option_keys.DATA_EVOLUTION_ENABLED: "its rows are spread over several files",
     option_keys.CLUSTERING_INCREMENTAL: "its files are clustered",
     option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
@@ -145,6 +144,10 @@ def check_compactable(table: PaimonTable) -> None:
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
     if _VECTORS.of(options):
         _check_vectors(table)
+    if option_keys.ROW_TRACKING_ENABLED.of(options) and not table.traits.unaware_bucket:
+        raise UnsupportedTableError(
+            f"{name} has '{option_keys.ROW_TRACKING_ENABLED}' with a primary key or buckets, which Java does not write."
+        )
     if unwritten := IndexOptions.of(options, table.fields).unwritten:
         lost = ", ".join(map(str, unwritten))
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")

@@ -21,11 +21,12 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array
-from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.model.system_columns import LEVEL, PLACE, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 _BATCH_ROWS = 65_536
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
+_TRACKED = (ROW_ID, SEQUENCE_NUMBER)
 
 
 class FileReader:
@@ -52,9 +53,11 @@ class FileReader:
         """A schema of the table. Raises FileNotFoundError if the schema does not exist."""
         return self._directory.schema(schema_id)
 
-    def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:
-        """The rows of a file of an append table, without those that its deletion vector marks."""
-        for _, batch in self._kept(file, self._batches(file, self._fields, (), _BATCH_ROWS)):
+    def rows(self, file: LiveFile, *, tracked: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of a file of an append table, without those that its deletion vector marks. `tracked`: With their
+        ids and sequence numbers.
+        """
+        for _, batch in self._kept(file, self._batches(file, self._fields, _TRACKED if tracked else (), _BATCH_ROWS)):
             yield batch
 
     def records(

@@ -71,7 +71,7 @@ DELETION_VECTORS_ENABLED = Key("deletion-vectors.enabled", BOOLEAN, False, _RWC,
 DELETION_VECTORS_BITMAP64 = Key("deletion-vectors.bitmap64", BOOLEAN, False, _C, "deletion vectors of 64 bits")
 DATA_EVOLUTION_ENABLED = Key("data-evolution.enabled", BOOLEAN, False, _RWC,
     "commits may write columns of existing rows; not compacted here")
-ROW_TRACKING_ENABLED = Key("row-tracking.enabled", BOOLEAN, False, _RWC, "rows have ids; not compacted here")
+ROW_TRACKING_ENABLED = Key("row-tracking.enabled", BOOLEAN, False, _RWC, "rows have ids")
 ROW_TRACKING_PARTITION_GROUP_ON_COMMIT = Key("row-tracking.partition-group-on-commit", BOOLEAN, True, _W,
     "a commit numbers the rows of a partition consecutively")
 PK_CLUSTERING_OVERRIDE = Key("pk-clustering-override", BOOLEAN, False, _RC,
