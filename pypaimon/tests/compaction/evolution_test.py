@@ -92,6 +92,18 @@ def test_vectors_of_other_files_stay(table: EvolvingTable) -> None:
     table.check()
 
 
+def test_vectors_of_64_bits(tmp_path: Path) -> None:
+    table = EvolvingTable(tmp_path, deletion_vectors__bitmap64="true")
+    table.numbered(3)
+    table.numbered(3)
+    table.delete(1, 4)
+    assert compact(table.handle, full=True).compacted
+    (count,) = marked(table).values()
+    assert count == 2
+    # pypaimon does not read such vectors.
+    assert table.rows() == table.model
+
+
 def test_a_stream_gets_nothing_of_a_compaction(table: EvolvingTable) -> None:
     for number in range(3):
         table.numbered(2)
