@@ -21,6 +21,7 @@ from pypaimon.streaming.commit.changes import (
     changes_of,
 )
 from pypaimon.streaming.commit.manifests import which_may_hold
+from pypaimon.streaming.commit.row_id_conflicts import check_row_ids
 from pypaimon.streaming.errors import CommitConflictError, KeyIndexConflictError, StrictModeError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
@@ -137,6 +138,8 @@ class ConflictRules:
     # The table has no buckets (`bucket` = -1), so that each commit names the deletion vectors it replaces, one index
     # file at a time
     unaware_buckets: bool = False
+    # The columns of a row may be in several files, which must have the same row ids (data evolution)
+    data_evolution: bool = False
 
 
 def check_changes(
@@ -154,6 +157,8 @@ def check_changes(
         check_bucket_counts(live.values())
     if rules.key_order is not None:
         _check_levels(live.values(), changes, rules.key_order)
+    if rules.data_evolution and kind == COMPACT:
+        check_row_ids(base, live.values(), changes)
     _check_index(index, live.values(), changes, rules)
 
 

@@ -54,7 +54,8 @@ class Drafter:
         self._row_ids = option_keys.ROW_TRACKING_ENABLED.of(table.options)
         self._grouped = option_keys.ROW_TRACKING_PARTITION_GROUP_ON_COMMIT.of(table.options)
         keys = table.key_fields
-        self._rules = ConflictRules(partial(_key_order, keys) if keys else None, self._traits.unaware_bucket)
+        order, traits = partial(_key_order, keys) if keys else None, self._traits
+        self._rules = ConflictRules(order, traits.unaware_bucket, traits.data_evolution)
 
     def draft(self, state: TableState, plan: CommitPlan, request: CommitRequest) -> Draft | None:
         """The snapshot that would follow a state.

@@ -11,12 +11,13 @@ from typing import Any
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.row_id_groups import data_file_fields
 from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.indexes.file_index import IndexOptions
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.data_types import holds_blobs
+from pypaimon.streaming.model.data_types import holds_blobs, is_blob
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_key import OptionKey, TableOptions
@@ -105,8 +106,8 @@ def _off_peak(options: TableOptions) -> OffPeak | None:
 
 
 _REFUSED_OPTIONS = {
-    option_keys.ROW_TRACKING_ENABLED: "its rows have ids",
-    option_keys.DATA_EVOLUTION_ENABLED: "its rows are spread over several files",
+    option_keys.DATA_EVOLUTION_ROW_SIDECAR_ENABLED: "its files have copies by row",
+    option_keys.DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS: "its compaction would change row ids",
     option_keys.CLUSTERING_INCREMENTAL: "its files are clustered",
     option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
 }
@@ -149,15 +150,28 @@ def check_compactable(table: PaimonTable) -> None:
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
     if _VECTORS.of(options):
         _check_vectors(table)
+    if option_keys.ROW_TRACKING_ENABLED.of(options) and not table.traits.unaware_bucket:
+        raise UnsupportedTableError(
+            f"{name} has '{option_keys.ROW_TRACKING_ENABLED}' with a primary key or buckets, which Java does not write."
+        )
     if unwritten := IndexOptions.of(options, table.fields).unwritten:
         lost = ", ".join(map(str, unwritten))
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
     if option_keys.CHAIN_TABLE_ENABLED.of(options):
         raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
-    storage = BlobStorage.of(table.schema)
+    if table.traits.data_evolution and not option_keys.ROW_TRACKING_ENABLED.of(options):
+        raise UnsupportedTableError(
+            f"{name} has '{option_keys.DATA_EVOLUTION_ENABLED}' without '{option_keys.ROW_TRACKING_ENABLED}', so its "
+            "rows have no ids."
+        )
+    blobs = BlobStorage.of(table.schema)
     for field in table.fields:
-        is_copied = table.is_primary_key_table and not table.traits.postpone and storage.in_data_files(field)
-        if holds_blobs(field.type) and not is_copied:
+        # What stays in a file of its own, or is a reference in the row, is copied as it is.
+        if table.traits.data_evolution:
+            is_kept = blobs.in_blob_files(field) or is_blob(field.type)
+        else:
+            is_kept = table.is_primary_key_table and not table.traits.postpone and blobs.in_data_files(field)
+        if holds_blobs(field.type) and not is_kept:
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
     check_commit_options(table)
     found = CompactionOptions.of(table)
@@ -170,8 +184,9 @@ def check_compactable(table: PaimonTable) -> None:
                 "keep their snapshots when they are distributed."
             )
         table = with_buckets(table, 1)
+    fields = data_file_fields(table.schema) if table.traits.data_evolution else table.fields
     for level in range(found.levels if table.is_primary_key_table else 1):
-        check_format(FileOptions.of_compacted(table, level).data.format, table.fields)
+        check_format(FileOptions.of_compacted(table, level).data.format, fields)
 
 
 def _check_vectors(table: PaimonTable) -> None:

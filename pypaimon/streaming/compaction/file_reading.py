@@ -17,16 +17,18 @@ from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.errors import BadRowError, CorruptTableError
 from pypaimon.streaming.files.data_files import content_of, read_file
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
+from pypaimon.streaming.files.row_id_groups import RowIdGroup, join
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array
-from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
-from pypaimon.streaming.paimon.internals import DataField, TableSchema
+from pypaimon.streaming.model.system_columns import LEVEL, PLACE, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.reading.file_rows import numbered_by_snapshot
 
 _BATCH_ROWS = 65_536
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
+_TRACKED = (ROW_ID, SEQUENCE_NUMBER)
 
 
 class FileReader:
@@ -54,10 +56,30 @@ class FileReader:
         """A schema of the table. Raises FileNotFoundError if the schema does not exist."""
         return self._directory.schema(schema_id)
 
-    def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:
-        """The rows of a file of an append table, without those that its deletion vector marks."""
-        for _, batch in self._kept(file, self._batches(file, self._fields, (), _BATCH_ROWS)):
+    def rows(self, file: LiveFile, *, tracked: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of a file of an append table, without those that its deletion vector marks. `tracked`: With their
+        ids and sequence numbers.
+        """
+        for _, batch in self._kept(file, self._batches(file, self._fields, _TRACKED if tracked else (), _BATCH_ROWS)):
             yield batch
+
+    def joined(
+        self, group: RowIdGroup, files: Mapping[str, LiveFile], fields: Sequence[DataField]
+    ) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows of a group of data evolution, also of deleted ones. `files` are those of the group, by
+        name. Raises as `rows`.
+        """
+
+        def read(file: DataFileMeta, wanted: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
+            return self._batches(files[str(file.file_name)], wanted, (), _BATCH_ROWS)
+
+        return join(group, fields, self.schema, read, {}, _BATCH_ROWS, {})
+
+    def deleted(self, file: LiveFile) -> npt.NDArray[np.uint64]:
+        """Positions of the rows that the deletion vector of a file marks."""
+        if file.deletions is None:
+            return np.empty(0, np.uint64)
+        return self._vectors.read(file.deletions, int(file.read.row_count)).positions
 
     def records(
         self,

@@ -107,7 +107,8 @@ class CompactionResult:
     before: list[LiveFile] = field(default_factory=list)
     after: list[DataFileMeta] = field(default_factory=list)
     changelog: list[DataFileMeta] = field(default_factory=list)
-    # Positions of replaced records in files that stay, by name of the file
+    # Positions of replaced records in files that stay, by name of the file; of data evolution those of deleted rows in
+    # the new files
     superseded: dict[str, BitMap] = field(default_factory=dict)
     index_added: list[IndexManifestEntry] = field(default_factory=list)
     index_deleted: list[IndexManifestEntry] = field(default_factory=list)

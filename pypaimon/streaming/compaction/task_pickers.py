@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from pypaimon.streaming.compaction.evolution import EvolutionTaskPicker
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.postponed import PostponedTaskPicker
 from pypaimon.streaming.compaction.tasks import AppendTaskPicker, KeyedTaskPicker, TaskPicker
@@ -18,4 +19,6 @@ def task_picker(table: PaimonTable, reader: FileReader, now: Callable[[], dateti
         return PostponedTaskPicker(table, reader, now)
     if table.is_primary_key_table:
         return KeyedTaskPicker(table, reader, now)
+    if table.traits.data_evolution:
+        return EvolutionTaskPicker(table, reader)
     return AppendTaskPicker(table, reader)

@@ -21,11 +21,12 @@ from pypaimon.streaming.compaction.run_picking import ChangelogMode, Pick, level
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.reading.file_rows import check_source
 from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptions
-from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter
+from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter, TrackedFacts
 from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 
 _FULL_FILES = 3
@@ -108,20 +109,23 @@ class AppendRewriter:
     def __init__(self, table: PaimonTable, reader: FileReader) -> None:
         self._table = table
         self._reader = reader
+        self._tracked = option_keys.ROW_TRACKING_ENABLED.of(table.options)
 
     def compact(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> CompactionResult:
-        """Write the rows of files, in their order. Sequence numbers start with the first one of the first file.
+        """Write the rows of files, in their order. Sequence numbers start with the first one of the first file, unless
+        the table tracks its rows, which then keep their numbers and ids.
 
         If it fails, the new files are deleted. Raises FileNotFoundError if a file is missing.
         """
         counter = Counter(files[0].read.min_sequence_number)
+        facts = TrackedFacts if self._tracked else partial(AppendedFacts, counter)
         options = FileOptions.of_compacted(self._table, 0)
         files_made = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
-        new = RollingFiles(files_made, options.data, partial(AppendedFacts, counter))
+        new = RollingFiles(files_made, options.data, facts)
         try:
             reader = self._reader.expecting(files)
             for file in files:
-                for batch in reader.rows(file):
+                for batch in reader.rows(file, tracked=self._tracked):
                     new.add(pa.Table.from_batches([batch]))
             return CompactionResult(bucket, list(files), new.take())
         except BaseException:

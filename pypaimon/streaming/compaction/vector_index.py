@@ -75,12 +75,12 @@ class VectorIndex:
 
     def changed(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
         """Drop the vectors of some files of a bucket, and mark `superseded` rows of others, by the name of their file
-        (only with a primary key). Other vectors stay as they are.
+        (without a primary key: of files that have no vector yet). Other vectors stay as they are.
 
         Costs a request for each index file that is read, and one for each that is written. If it fails, the new index
         files are deleted.
         """
-        return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
+        return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone, superseded)
 
     def applying(self, before: VectorIndex, after: VectorIndex) -> VectorIndex:
         """The index with the change that leads from one index to another."""
@@ -104,9 +104,7 @@ class VectorIndex:
             kept += self._read(entry, [each for each in ranges if each.data_file not in superseded], framed)
             for found, former in self._read(entry, [each for each in ranges if each.data_file in superseded], rows_of):
                 marked[found.data_file] |= former
-        for name, rows in marked.items():
-            data, length = encoded(rows, bitmap64=self._bitmap64)
-            kept.append((DeletionRange(name, 0, length, len(rows)), data))
+        kept += self._encoded(marked)
         # One file of a bucket replaces the other. It is empty if no vector is left, as Java's is.
         new = self._written(IndexEntry(bucket.row, bucket.bucket, DELETION_VECTORS, "", 0, 0, (), None), kept)
         after = [each for each in self._entries if each not in mine]
@@ -114,7 +112,7 @@ class VectorIndex:
         changed = VectorIndex(self._table, self._directory, [*after, new])
         return IndexChange([self._entry(EntryKind.ADD, bucket, new)], deleted, changed)
 
-    def _without(self, bucket: LiveBucket, gone: Set[str]) -> IndexChange:
+    def _without(self, bucket: LiveBucket, gone: Set[str], marked: Mapping[str, BitMap]) -> IndexChange:
         added, deleted, after = list[IndexManifestEntry](), list[IndexManifestEntry](), list[IndexEntry]()
         try:
             for entry in self._entries:
@@ -128,11 +126,21 @@ class VectorIndex:
                     new = self._written(entry, self._read(entry, kept, framed))
                     after.append(new)
                     added.append(self._entry(EntryKind.ADD, bucket, new))
+            if marked:
+                none = IndexEntry(bucket.row, bucket.bucket, DELETION_VECTORS, "", 0, 0, (), None)
+                new = self._written(none, self._encoded(marked))
+                after.append(new)
+                added.append(self._entry(EntryKind.ADD, bucket, new))
         except BaseException:
             for each in added:
                 self._table.file_io.delete_quietly(self._path(self._home(bucket.row), bucket.bucket, each.index_file))
             raise
         return IndexChange(added, deleted, VectorIndex(self._table, self._directory, after))
+
+    def _encoded(self, marked: Mapping[str, BitMap]) -> Iterator[Vector]:
+        for name, rows in marked.items():
+            data, length = encoded(rows, bitmap64=self._bitmap64)
+            yield DeletionRange(name, 0, length, len(rows)), data
 
     def _read(
         self, entry: IndexEntry, wanted: Sequence[DeletionRange], parse: Callable[[bytes, DeletionFile], T]

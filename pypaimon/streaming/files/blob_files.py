@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BLOB_FILE = ".blob"
 """Suffix of blob files."""
 
-_SUFFIXES = (BLOB_FILE, ".video")
+BLOB_SUFFIXES = (BLOB_FILE, ".video")
 """Suffixes of files of blobs. pypaimon writes the second kind, which cannot be read here."""
 
 _BYTES_A_ROW = 4
@@ -42,7 +42,7 @@ _FILES = 16
 
 
 def is_blob_file(file: DataFileMeta) -> bool:
-    return str(file.file_name).endswith(_SUFFIXES)
+    return str(file.file_name).endswith(BLOB_SUFFIXES)
 
 
 class BlobColumn:
@@ -182,7 +182,7 @@ class _Tail:
     """The end of a blob file."""
 
     def __init__(self, path: str, file: DataFileMeta) -> None:
-        if not path.endswith(_SUFFIXES[0]):
+        if not path.endswith(BLOB_SUFFIXES[0]):
             raise UnsupportedTableError(
                 f"{path}: blobs that are stored as frames of a video cannot be streamed. "
                 "Leave the column out with with_projection(...)."

@@ -11,9 +11,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files.blob_files import is_blob_file, row_range
+from pypaimon.streaming.files.blob_files import BLOB_SUFFIXES, is_blob_file, row_range
 from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type
-from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSchema
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_traits import BlobStorage
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSchema, VectorType
 
 VECTOR_FILE = ".vector."
 """Names of files of vectors have this before the suffix of their format."""
@@ -96,6 +98,24 @@ def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
 def is_vector_file(file: DataFileMeta) -> bool:
     """Whether a file holds columns of vectors only, by the names that Java gives them."""
     return VECTOR_FILE in str(file.file_name)
+
+
+def data_file_fields(schema: TableSchema) -> list[DataField]:
+    """The columns of data files of a table. Those of blobs, and of vectors if its options say so, have files of their
+    own.
+    """
+    storage = BlobStorage.of(schema)
+    apart = option_keys.VECTOR_FILE_FORMAT.of(schema.options) is not None
+    return [
+        field
+        for field in schema.fields
+        if not storage.in_blob_files(field) and not (apart and isinstance(field.type, VectorType))
+    ]
+
+
+def is_data_file_name(name: str) -> bool:
+    """Whether a file holds columns of rows, neither of blobs nor of vectors only."""
+    return not name.endswith(BLOB_SUFFIXES) and VECTOR_FILE not in name
 
 
 def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:

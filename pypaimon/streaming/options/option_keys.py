@@ -71,8 +71,14 @@ BUCKET_FUNCTION_TYPE = Key("bucket-function.type", member(BucketFunctionType), B
 DELETION_VECTORS_ENABLED = Key("deletion-vectors.enabled", BOOLEAN, False, _RWC, "an index marks replaced rows")
 DELETION_VECTORS_BITMAP64 = Key("deletion-vectors.bitmap64", BOOLEAN, False, _C, "deletion vectors of 64 bits")
 DATA_EVOLUTION_ENABLED = Key("data-evolution.enabled", BOOLEAN, False, _RWC,
-    "commits may write columns of existing rows; not compacted here")
-ROW_TRACKING_ENABLED = Key("row-tracking.enabled", BOOLEAN, False, _RWC, "rows have ids; not compacted here")
+    "commits may write columns of existing rows")
+DATA_EVOLUTION_ROW_SIDECAR_ENABLED = Key("data-evolution.row-sidecar.enabled", BOOLEAN, False, _C, "not compacted here")
+DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS = Key("data-evolution.compaction.rewrite-row-ids", BOOLEAN, False, _C,
+    "refused, as in Java")
+GLOBAL_INDEX_COLUMN_UPDATE_ACTION = Key("global-index.column-update-action", TEXT, "throw_error", _C,
+    "`ignore`: compacted files note the newest update of each column")
+VECTOR_FILE_FORMAT = Key("vector.file.format", TEXT, None, _C, "vectors have files of their own, which stay")
+ROW_TRACKING_ENABLED = Key("row-tracking.enabled", BOOLEAN, False, _RWC, "rows have ids")
 ROW_TRACKING_PARTITION_GROUP_ON_COMMIT = Key("row-tracking.partition-group-on-commit", BOOLEAN, True, _W,
     "a commit numbers the rows of a partition consecutively")
 PK_CLUSTERING_OVERRIDE = Key("pk-clustering-override", BOOLEAN, False, _RC,

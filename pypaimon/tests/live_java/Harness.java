@@ -66,6 +66,7 @@ import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.Arra
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.table.SpecialFields;
 import org.apache.paimon.table.Table;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.sink.CommitMessageImpl;
@@ -406,6 +407,10 @@ public final class Harness {
                 }
             } else if (table.bucketMode() == BucketMode.BUCKET_UNAWARE) {
                 BaseAppendFileStoreWrite writer = (BaseAppendFileStoreWrite) table.store().newWrite("compactor");
+                if (table.coreOptions().rowTrackingEnabled()) {
+                    // As Spark's procedure does.
+                    writer.withWriteType(SpecialFields.rowTypeWithRowTracking(table.rowType()));
+                }
                 try {
                     for (AppendCompactTask task : new AppendCompactCoordinator(table, false).run()) {
                         messages.add(task.doCompact(table, writer));

@@ -42,7 +42,8 @@ def test_what_is_compacted_expires_in_the_same_run(table: Table) -> None:
 
 
 def test_a_table_that_cannot_be_compacted_is_left_alone(tmp_path: Path) -> None:
-    table = Table(tmp_path, "t", row_tracking__enabled="true")
+    options = {"row_tracking__enabled": "true", "data_evolution__enabled": "true"}
+    table = Table(tmp_path, "t", data_evolution__row_sidecar__enabled="true", **options)
     for key in range(3):
         table.commit([key])
     with pytest.raises(UnsupportedTableError, match="not compacted here"):

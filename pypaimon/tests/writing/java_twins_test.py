@@ -22,7 +22,9 @@ from support.samples import sample_seed
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
 KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
-FAMILIES = ("append", *KEYED, "dynamic", "deletion vectors", "postpone", "variants", "containers", "blobs")
+COMPACTED = ("deletion vectors", "evolution", "tracked")
+"""Families that are about compactions."""
+FAMILIES = ("append", *KEYED, "dynamic", "postpone", "variants", "containers", "blobs", *COMPACTED)
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
 DRAWN = FAMILIES if LONG else random.Random(f"{sample_seed()} twins").sample(FAMILIES, 2)
 BUDGET = settings(
@@ -46,6 +48,9 @@ def _drawn(family: str) -> st.SearchStrategy[History]:
         )
         keyed = st.sampled_from([each for each in KEYED if each != "first-row"])
         return st.builds(_with_options, keyed.flatmap(histories), marked)
+    if family == "tracked":
+        marked = st.fixed_dictionaries({"deletion-vectors.enabled": st.sampled_from(["false", "true"])})
+        return st.builds(_with_options, histories("append").map(_tracked), marked)
     if family != "dynamic":
         return histories(family)
     options = st.fixed_dictionaries(
@@ -55,6 +60,11 @@ def _drawn(family: str) -> st.SearchStrategy[History]:
     return st.builds(_with_options, st.sampled_from(KEYED).flatmap(histories), options)
 
 
+def _tracked(history: History) -> History:
+    options = {name: given for name, given in history.options.items() if not name.startswith(("bucket", "compaction."))}
+    return replace(history, options={**options, "bucket": "-1", "row-tracking.enabled": "true"})
+
+
 def _with_options(history: History, options: dict[str, str]) -> History:
     return replace(history, options={**history.options, **options})
 
@@ -62,7 +72,7 @@ def _with_options(history: History, options: dict[str, str]) -> History:
 @pytest.mark.parametrize("family", DRAWN)
 def test_java_finds_what_ours_wrote_as_its_own(java: LiveJava, family: str) -> None:
     tally = TwinTally()
-    least = 3 if family == "deletion vectors" else 2  # such tables are about compactions
+    least = 3 if family in COMPACTED else 2
 
     @BUDGET
     @given(_drawn(family), st.integers(0, 2**16 - 1).map(lambda bits: bits | least))

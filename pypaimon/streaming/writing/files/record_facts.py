@@ -97,6 +97,28 @@ class AppendedFacts:
         return None, None
 
 
+class TrackedFacts:
+    """Rows that keep the sequence numbers and row ids that they have (row tracking)."""
+
+    key_fields: Sequence[Any] = ()
+    deletes = 0
+
+    def __init__(self) -> None:
+        self._sequence: list[int] = []
+
+    def stored(self, schema: pa.Schema) -> list[str]:
+        return list(schema.names)
+
+    def add(self, data: pa.Table) -> None:
+        self._sequence += _bounds(data[SEQUENCE_NUMBER])
+
+    def sequence_range(self) -> tuple[int, int]:
+        return min(self._sequence), max(self._sequence)
+
+    def key_range(self) -> tuple[Any, Any]:
+        return None, None
+
+
 class KeyedFacts:
     """Records of a primary-key table, with system columns."""
 
@@ -113,8 +135,7 @@ class KeyedFacts:
         return [name for name in schema.names if name not in copies]
 
     def add(self, data: pa.Table) -> None:
-        bounds = pc.min_max(data[SEQUENCE_NUMBER])
-        self._sequence += [bounds["min"].as_py(), bounds["max"].as_py()]
+        self._sequence += _bounds(data[SEQUENCE_NUMBER])
         self.deletes += int(pc.sum(pc.is_in(data[VALUE_KIND], _RETRACTS)).as_py() or 0)
         # As in Java the bounds are the keys of the first and the last record. Only those of the postponed bucket
         # are not sorted.
@@ -129,6 +150,11 @@ class KeyedFacts:
     def key_range(self) -> tuple[Any, Any]:
         first, last = (key_row(key, self.key_fields) for key in self._keys)
         return first, last
+
+
+def _bounds(numbers: pa.ChunkedArray) -> list[int]:
+    bounds = pc.min_max(numbers)
+    return [bounds["min"].as_py(), bounds["max"].as_py()]
 
 
 def key_row(key: pa.Table, fields: Sequence[Any]) -> Any:

@@ -24,7 +24,7 @@ from pypaimon.streaming.indexes.file_index import FileIndex
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
-from pypaimon.streaming.model.system_columns import KEY_PREFIX
+from pypaimon.streaming.model.system_columns import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.paimon.internals import DataFileMeta, GenericRow, PaimonBlob, Timestamp
 from pypaimon.streaming.paimon.write_internals import BlobFormatWriter
@@ -122,8 +122,16 @@ class NewFile:
         self._name, self.path = files.new_path(kind)
         self._columns = facts.stored(schema)
         fields = [field for field in files.table.fields if field.name in schema.names]
-        self._written = None if len(fields) == len(files.table.fields) else [field.name for field in fields]
+        # Rows of append tables that keep their ids and sequence numbers.
+        is_keyed = VALUE_KIND in schema.names
+        kept = [] if is_keyed else [name for name in schema.names if name in (ROW_ID, SEQUENCE_NUMBER)]
+        names = [*(field.name for field in fields), *kept]
+        self._written = None if names == [field.name for field in files.table.fields] else names
         self._values = FileStatistics(fields, schema, kind.stats)
+        # Without names statistics would be those of all columns that are written.
+        self._bounded = self._values.names
+        if kept and self._bounded is None:
+            self._bounded = [field.name for field in fields]
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
         # Java reads CHAR from such files without trailing blanks, so statistics and indexes must be of what it reads.
@@ -193,7 +201,7 @@ class NewFile:
             creation_time=_CREATION_TIMES.next(self._files.table.zone),
             delete_row_count=self._facts.deletes,
             file_source=self._kind.source,
-            value_stats_cols=self._values.names,
+            value_stats_cols=self._bounded,
             external_path=self.path if self._files.external else None,
             write_cols=self._written,
             embedded_index=embedded,

@@ -94,6 +94,8 @@ def _prepared(history: History, turns: int) -> History:
     """
     compacting = bool(turns & 1)
     left_out = set(_LEFT_OUT)
+    if _evolves(history):
+        left_out.discard("evolve")
     if compacting:
         left_out.add("rollback")
         if history.options.get("changelog-producer") == "full-compaction":
@@ -115,11 +117,18 @@ def _prepared(history: History, turns: int) -> History:
     if history.family == "postpone":
         unset.add("target-file-size")
     options = {name: given for name, given in history.options.items() if name not in unset}
+    if _evolves(history):
+        # What is due by it is what a full compaction of ours takes: Java has none.
+        options["compaction.min.file-num"] = "2"
     return replace(history, options=options | {"write-only": "true"}, steps=tuple(steps), reads=())
 
 
 def _is_ours(turns: int, commit: int, watermark: int | None) -> bool:
     return watermark is None and bool(turns >> (commit % 16) & 1)
+
+
+def _evolves(history: History) -> bool:
+    return history.options.get("data-evolution.enabled") == "true"
 
 
 def _run(java: LiveJava, history: History, turns: int | None, tally: TwinTally) -> Iterator[dict[str, Any]]:
@@ -153,9 +162,14 @@ def _end(reply: dict[str, Any]) -> Any:
 
 def _state(reply: dict[str, Any]) -> list[dict[str, Any]]:
     """The first plan, without telling inserts from updates: Java reads kinds only where it merges files."""
-    for split in (split for plan in reply["plans"][:1] for split in plan["splits"]):
+    for split in _splits(reply):
         split["rows"] = [["+I" if row[0] == "+U" else row[0], *row[1:]] for row in split["rows"]]
     return reply["plans"][:1]
+
+
+def _splits(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    """The splits of the first plan."""
+    return [split for plan in reply["plans"][:1] for split in plan["splits"]]
 
 
 def _plans(plans: list[dict[str, Any]], schema: dict[str, Any]) -> list[list[str]]:
@@ -226,12 +240,25 @@ class _Twin(live_java_writer.Writer):
         """Whether ours has compacted what is due, or by turns all."""
         table = CatalogFactory.create({"warehouse": str(self.warehouse)}).get_table("d.t")
         try:
+            before = self._tracked()
             report = compact(table, full=self._compactions % 2 == 1)
+            assert self._tracked() == before
         except UnsupportedTableError as error:
             self._tally.refused[str(error)[:160]] += 1
             return False
         self._tally.compacted += bool(report.new_snapshot_ids)
         return True
+
+    def _tracked(self) -> list[list[Any]]:
+        """The rows with their ids, as Java reads them, if they have some. With data evolution a sequence number is that
+        of a file.
+        """
+        options = self.history.options
+        if options.get("row-tracking.enabled") != "true":
+            return []
+        reply = self.java.call("read", options={"scan.mode": "latest-full"}, system_table="row_tracking")
+        rows = [row[:-1] if _evolves(self.history) else row for split in _splits(reply) for row in split["rows"]]
+        return sorted(rows, key=json.dumps)
 
     def _written(self, flushes: list[list[list[Any]]], watermark: int | None) -> bool:
         """Whether ours has written it; not what is refused."""

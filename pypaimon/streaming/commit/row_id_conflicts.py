@@ -1,0 +1,104 @@
+"""`check_row_ids`: whether a compaction of data evolution may follow a state, by the row ids of its files.
+
+The rules are those of Java's `DataEvolutionConflictDetection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+
+from pypaimon.streaming.commit.changes import Changes, FileChange
+from pypaimon.streaming.errors import CommitConflictError
+from pypaimon.streaming.files.row_id_groups import is_data_file_name
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+
+Range = tuple[int, int]
+"""The first row id, and the one after the last."""
+
+
+def check_row_ids(base: Sequence[FileChange], after: Iterable[FileChange], changes: Changes) -> None:
+    """Check that a compaction keeps the row ids of a state, and that files that others have added still fit.
+
+    An update of columns that was committed meanwhile has files of the ranges that it found. They fit if these ranges
+    are still there; they do not if the compaction has joined ranges.
+
+    Args:
+        base: The live files before the commit.
+        after: The live files after it.
+
+    Raises:
+        CommitConflictError: They are not kept, or do not fit.
+    """
+    _check_deleted(base, changes)
+    added = [each for each in changes.added if each.file["_FIRST_ROW_ID"] is not None]
+    if not added:
+        return
+    partitions = {each.partition for each in added}
+    ordered = sorted(
+        (each for each in after if each.partition in partitions and each.file["_FIRST_ROW_ID"] is not None),
+        key=lambda each: (each.partition, _range(each)),
+    )
+    before = [each for each in base if each.file["_FIRST_ROW_ID"] is not None and is_data_file_name(each.name)]
+    for partition, members in groupby(ordered, key=lambda each: each.partition):
+        new = [each for each in added if each.partition == partition]
+        known = _joined(_range(each) for each in before if each.partition == partition)
+        for each in new:
+            if not any(_holds(found, _range(each)) for found in known):
+                raise _conflict(each, "holds row ids that the table does not have any more")
+        _check_fit(list(members), _joined(map(_range, new)))
+
+
+def _check_deleted(base: Sequence[FileChange], changes: Changes) -> None:
+    live = {each.identity: each for each in base}
+    for each in changes.files:
+        there = live.get(each.identity)
+        # Other jobs may give the rows of a file other ids without rewriting it.
+        if each.kind == EntryKind.DELETE and there is not None and _numbers(there) != _numbers(each):
+            raise _conflict(each, "has other row ids by now")
+
+
+def _check_fit(files: Sequence[FileChange], new: Sequence[Range]) -> None:
+    """Check files of a partition, in the order of their row ids, as far as they share row ids with `new`."""
+    near = [each for each in files if any(_overlap(_range(each), found) for found in new)]
+    data = [each for each in near if is_data_file_name(each.name)]
+    # In this order a file overlaps another one with a different range only if it overlaps its neighbour.
+    for one, other in pairwise(data):
+        if _range(one) != _range(other) and _overlap(_range(one), _range(other)):
+            raise _conflict(other, f"shares some row ids with {one.name}, and not all: columns were updated meanwhile")
+    ranges = {_range(each) for each in data}
+    for each in near:
+        if not is_data_file_name(each.name) and not any(_holds(found, _range(each)) for found in ranges):
+            raise _conflict(each, "is not inside the row ids of one data file")
+
+
+def _range(each: FileChange) -> Range:
+    first = int(each.file["_FIRST_ROW_ID"])
+    return first, first + int(each.file["_ROW_COUNT"])
+
+
+def _numbers(each: FileChange) -> tuple[int | None, int]:
+    return each.file["_FIRST_ROW_ID"], each.file["_ROW_COUNT"]
+
+
+def _overlap(one: Range, other: Range) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _holds(outer: Range, inner: Range) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """Disjoint ranges with the same row ids; adjacent ones are joined."""
+    found: list[Range] = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((first, end))
+    return found
+
+
+def _conflict(each: FileChange, why: str) -> CommitConflictError:
+    return CommitConflictError(f"File {each.name} {why}. Nothing was committed.")

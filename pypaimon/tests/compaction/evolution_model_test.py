@@ -1,0 +1,156 @@
+"""Random lives of tables with data evolution beside a model by row id; and compactions that die at any request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from pypaimon.streaming import compact, maintain
+from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.samples import SOAK, sample_seed
+from support.tables.evolving_table import EvolvingTable
+from support.tables.handles import current_files
+from support.tables.named_files import needed_files
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+STEP = 1 if SOAK else 7
+BUDGET = settings(
+    max_examples=300 if SOAK else 8, deadline=None, phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+PICKS = st.lists(st.integers(0, 99), min_size=1, max_size=3, unique=True)
+CHANGES = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 4)),
+    st.tuples(st.just("update"), PICKS, st.sampled_from([("a",), ("b",), ("a", "b")])),
+    st.tuples(st.just("delete"), PICKS),
+)
+COMPACTIONS = st.tuples(st.just("compact"), st.booleans(), st.none() | CHANGES)
+STEPS = st.lists(
+    st.one_of(
+        CHANGES, CHANGES, COMPACTIONS, COMPACTIONS, st.tuples(st.just("alter"), st.booleans()),
+        st.tuples(st.just("expire")),
+    ),
+    min_size=5, max_size=14,
+)  # fmt: skip
+
+
+class Life:
+    def __init__(self, directory: Path, options: dict[str, str]) -> None:
+        self.table = EvolvingTable(directory, **options)
+        self._again = Compaction(PaimonTable(self.table.handle))
+        self._number = 0
+        self._names = {"a": "a", "b": "b"}
+
+    def step(self, what: str, *arguments: Any) -> None:
+        self._number += 1
+        getattr(self, f"_{what}")(*arguments)
+
+    def _append(self, count: int) -> None:
+        table, number = self.table, self._number
+        names = [name for name in table.types if name != "id"]
+        table.append(
+            *({"id": 100 * number + each, **{name: self._value(name, each) for name in names}} for each in range(count))
+        )
+
+    def _value(self, name: str, number: int) -> Any:
+        return f"{self._number}-{number}" if name == self._names["a"] else 1000 * self._number + number
+
+    def _chosen(self, picks: list[int]) -> list[int]:
+        there = sorted(self.table.model)
+        return sorted({there[pick % len(there)] for pick in picks}) if there else []
+
+    def _update(self, picks: list[int], columns: tuple[str, ...]) -> None:
+        names = [self._names[name] for name in columns]
+        chosen = self._chosen(picks)
+        if chosen:
+            self.table.update({row: {name: self._value(name, row) for name in names} for row in chosen})
+
+    def _delete(self, picks: list[int]) -> None:
+        chosen = self._chosen(picks)
+        if chosen:
+            self.table.delete(*chosen)
+
+    def _alter(self, renames: bool) -> None:
+        if renames:
+            new = f"a{self._number}"
+            self.table.rename_column(self._names["a"], new)
+            self._names["a"] = new
+        else:
+            self.table.add_column(f"c{self._number}")
+
+    def _expire(self) -> None:
+        kept = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
+        maintain(self.table.handle.copy(kept))
+
+    def _compact(self, full: bool, meanwhile: Any) -> None:
+        done: list[Any] = []
+
+        def change(_: int, __: int) -> None:
+            if meanwhile is not None and not done:
+                done.append(meanwhile)
+                self.step(*meanwhile)
+
+        if full:
+            report = compact(self.table.handle, full=True, on_progress=change)
+        else:
+            report = self._again.run(on_progress=change)
+        assert done or not report.conflicts
+        if report.conflicts:
+            self.table.check()
+            assert not compact(self.table.handle, full=full).conflicts
+
+    def check(self) -> None:
+        self.table.check()
+        files = current_files(self.table.handle)
+        assert all(Path(file.file_path).exists() for file in files)
+
+
+@BUDGET
+@given(
+    steps=STEPS,
+    least=st.sampled_from(["2", "3", "5"]),
+    size=st.sampled_from(["1 b", "3 kb", "256 mb"]),
+    format_=st.sampled_from(["parquet", "parquet", "avro", "orc"]),
+)
+def test_random_histories(steps: list[Any], least: str, size: str, format_: str) -> None:
+    options = {
+        "compaction__min__file_num": least, "target_file_size": size, "file__format": format_,
+        "source__split__open_file_cost": "1 b",
+    }  # fmt: skip
+    with TemporaryDirectory() as directory:
+        life = Life(Path(directory), options)
+        for step in steps:
+            life.step(*step)
+            life.check()
+        life.step("compact", True, None)
+        life.check()
+
+
+def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
+    for steps in range(1 + sample_seed() % STEP, 90, STEP):
+        table = EvolvingTable(tmp_path / str(steps), compaction__min__file_num="3")
+        table.numbered(4)
+        table.numbered(3)
+        table.delete(1, 5)
+        table.update({2: {"a": "x"}, 6: {"a": "y"}})
+        dying = table.handle
+        dying.file_io = MortalFileIO(steps)
+        try:
+            compact(dying)
+        except Killed:
+            table.check()
+            compact(table.handle)
+            table.check()
+            assert len(current_files(table.handle)) == 1
+            assert needed_files(table.at.path) <= {each.name for each in table.at.path.rglob("*")}
+            continue
+        break
+    assert 15 < steps < 80
