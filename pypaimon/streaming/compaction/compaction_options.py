@@ -10,6 +10,7 @@ from typing import Any
 
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
+from pypaimon.streaming.compaction.sort_order import SortOrder
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.indexes.file_index import IndexOptions
@@ -107,7 +108,6 @@ def _off_peak(options: TableOptions) -> OffPeak | None:
 _REFUSED_OPTIONS = {
     option_keys.ROW_TRACKING_ENABLED: "its rows have ids",
     option_keys.DATA_EVOLUTION_ENABLED: "its rows are spread over several files",
-    option_keys.CLUSTERING_INCREMENTAL: "its files are clustered",
     option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
     option_keys.SEQUENCE_SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
@@ -153,6 +153,7 @@ def check_compactable(table: PaimonTable) -> None:
     for field in table.fields:
         if holds_blobs(field.type):
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
+    SortOrder.of_clustering(table)
     check_commit_options(table)
     found = CompactionOptions.of(table)
     if table.is_primary_key_table:

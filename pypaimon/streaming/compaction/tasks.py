@@ -101,6 +101,10 @@ def _worth(options: CompactionOptions, full: bool) -> int:
     return 2 if full else max(2, options.min_files)
 
 
+Arrangement = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Gives the rows of a pack another order."""
+
+
 class AppendRewriter:
     """Rewrites packs of one table."""
 
@@ -108,20 +112,22 @@ class AppendRewriter:
         self._table = table
         self._reader = reader
 
-    def compact(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> CompactionResult:
-        """Write the rows of files, in their order. Sequence numbers start with the first one of the first file.
+    def compact(
+        self, bucket: LiveBucket, files: Sequence[LiveFile], arranged: Arrangement = iter, level: int = 0
+    ) -> CompactionResult:
+        """Write the rows of files, in their order unless `arranged` gives them another. Sequence numbers start with the
+        first one of the first file.
 
         If it fails, the new files are deleted. Raises FileNotFoundError if a file is missing.
         """
         counter = Counter(files[0].read.min_sequence_number)
-        options = FileOptions.of_compacted(self._table, 0)
+        options = FileOptions.of_compacted(self._table, level)
         files_made = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
         new = RollingFiles(files_made, options.data, partial(AppendedFacts, counter))
         try:
             reader = self._reader.expecting(files)
-            for file in files:
-                for batch in reader.rows(file):
-                    new.add(pa.Table.from_batches([batch]))
+            for batch in arranged(batch for file in files for batch in reader.rows(file)):
+                new.add(pa.Table.from_batches([batch]))
             return CompactionResult(bucket, list(files), new.take())
         except BaseException:
             new.abort()
