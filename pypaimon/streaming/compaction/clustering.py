@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile, local_millis
-from pypaimon.streaming.compaction.run_picking import Pick, level_runs, pick_full, pick_needed
+from pypaimon.streaming.compaction.run_picking import LevelRun, Pick, pick_full, pick_needed
 from pypaimon.streaming.compaction.sort_order import SortOrder, clustering_columns
 from pypaimon.streaming.compaction.tasks import AppendRewriter, CompactionTask, bad_rows_as_damage
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -49,8 +50,9 @@ class SortTaskPicker:
 
     def execute(self, task: CompactionTask) -> list[CompactionResult]:
         assert isinstance(task, SortTask)
+        arranged = partial(self.order.sorted, sample=partial(self._reader.sample, task.files))
         with bad_rows_as_damage(self._reader, task):
-            return [self._rewriter.compact(task.bucket, task.files, self.order.sorted, task.level)]
+            return [self._rewriter.compact(task.bucket, task.files, arranged, task.level)]
 
 
 class ClusteringTaskPicker(SortTaskPicker):
@@ -76,8 +78,7 @@ class ClusteringTaskPicker(SortTaskPicker):
 
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         for bucket in buckets:
-            runs = level_runs(bucket.files)
-            pick = self._full(bucket) if full else pick_needed(runs, self._options, self._now)
+            pick = self._full(bucket) if full else pick_needed(_runs(bucket), self._options, self._now)
             yield from self._tasks(bucket, pick)
 
     def idle_tasks(self, buckets: Iterable[LiveBucket]) -> Iterator[CompactionTask]:
@@ -88,18 +89,17 @@ class ClusteringTaskPicker(SortTaskPicker):
         if self._idle_millis is None:
             return
         latest = local_millis(self._now) - self._idle_millis
-        waiting = [
-            (max(each.made_millis for each in below), bucket) for bucket in buckets if (below := self._below(bucket))
-        ]
-        idle = sorted((each for each in waiting if each[0] < latest), key=lambda each: each[0])
-        for _, bucket in islice(idle, self._most_idle):
+        written = [(self._last_written(bucket), bucket) for bucket in buckets]
+        idle = [(time, bucket) for time, bucket in written if time is not None and time < latest]
+        for _, bucket in islice(sorted(idle, key=lambda each: each[0]), self._most_idle):
             yield from self._tasks(bucket, self._full(bucket))
 
-    def _below(self, bucket: LiveBucket) -> list[LiveFile]:
-        return [file for file in bucket.files if file.level < self._options.top_level]
+    def _last_written(self, bucket: LiveBucket) -> int | None:
+        """When the newest file below the highest level was made; None: there are none."""
+        return max((file.made_millis for file in bucket.files if file.level < self._options.top_level), default=None)
 
     def _full(self, bucket: LiveBucket) -> Pick | None:
-        return pick_full(level_runs(bucket.files), self._options, self._is_outdated)
+        return pick_full(_runs(bucket), self._options, self._is_outdated)
 
     def _is_outdated(self, file: LiveFile) -> bool:
         """Whether a file was sorted by other columns."""
@@ -110,6 +110,15 @@ class ClusteringTaskPicker(SortTaskPicker):
     def _tasks(bucket: LiveBucket, pick: Pick | None) -> Iterator[CompactionTask]:
         if pick is not None:
             yield SortTask(bucket, _by_age(pick.files), level=pick.level)
+
+
+def _runs(bucket: LiveBucket) -> list[LevelRun]:
+    """Files of level 0 in the order of their numbers and then of the manifests, as Java lists them; then the levels."""
+    levels: dict[int, list[LiveFile]] = {}
+    for file in _by_age(bucket.files):
+        levels.setdefault(file.level, []).append(file)
+    first = [LevelRun(0, (file,)) for file in levels.pop(0, [])]
+    return [*first, *(LevelRun(level, tuple(levels[level])) for level in sorted(levels))]
 
 
 def _by_age(files: Sequence[LiveFile]) -> list[LiveFile]:

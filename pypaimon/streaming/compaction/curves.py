@@ -1,13 +1,15 @@
 """Space-filling curves: the place of each row on a curve through the values of several columns.
 
 Rows that are near each other on the curve have similar values in every column, so that a file of neighbours has narrow
-statistics in each. Values become bits as in Java's `ZIndexer`. Only where Java's bits do not have the order of the
-values (decimals, floats, negative values on Hilbert's curve) are ours others.
+statistics in each. For the z-order values become bits as in Java's `ZIndexer`, unless these do not have the order of
+the values (decimals, floats). As there, a column whose values differ more counts more. On Hilbert's curve all columns
+count alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -23,6 +25,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _WORD_BYTES = 8
 _SIGN = np.uint64(1 << 63)
+_GREATEST = (1 << 64) - 1
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -46,12 +49,37 @@ def zorder(columns: Sequence[pa.Array], var_length_bytes: int) -> list[Words]:
     return _words(np.packbits(bits[:, order], axis=1))
 
 
-def hilbert(columns: Sequence[pa.Array]) -> list[Words]:
+@dataclass(frozen=True, slots=True)
+class WordRange:
+    """The range of a column's values, as words, that is spread over all words. Others are taken for its ends."""
+
+    least: int
+    greatest: int
+
+    @staticmethod
+    def of(sample: pa.ChunkedArray) -> WordRange:
+        """A range with twice the width of some values, in case others are outside of these."""
+        values = sample.drop_null().combine_chunks()
+        words = _first_word(values)
+        if not len(words):
+            return WordRange(0, _GREATEST)
+        least, greatest = int(words.min()), int(words.max())
+        margin = (greatest - least) // 2
+        return WordRange(max(0, least - margin), min(_GREATEST, greatest + margin))
+
+    def spread(self, words: Words) -> Words:
+        shift = 64 - max(1, (self.greatest - self.least).bit_length())
+        least = np.uint64(self.least)
+        found: Words = (np.clip(words, least, np.uint64(self.greatest)) - least) << np.uint64(shift)
+        return found
+
+
+def hilbert(columns: Sequence[pa.Array], ranges: Sequence[WordRange]) -> list[Words]:
     """The places of rows on Hilbert's curve, as words of 64 bits, the first one the most significant.
 
     J. Skilling, "Programming the Hilbert curve" (2004), for all rows at once.
     """
-    axes = [_first_word(column) for column in columns]
+    axes = [each.spread(_first_word(column)) for column, each in zip(columns, ranges, strict=True)]
     first = axes[0]
     for number in range(63, 0, -1):
         bit, low = np.uint64(1 << number), np.uint64((1 << number) - 1)

@@ -25,6 +25,7 @@ from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBE
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 _BATCH_ROWS = 65_536
+_SAMPLED_FILES, _SAMPLED_ROWS = 16, 4096
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
 
 
@@ -56,6 +57,15 @@ class FileReader:
         """The rows of a file of an append table, without those that its deletion vector marks."""
         for _, batch in self._kept(file, self._batches(file, self._fields, (), _BATCH_ROWS)):
             yield batch
+
+    def sample(self, files: Sequence[LiveFile], names: Sequence[str]) -> pa.Table:
+        """The first rows of a few of the files, which are spread over all of them, with some columns."""
+        fields = [field for field in self._fields if field.name in names]
+        step = -(-len(files) // _SAMPLED_FILES)
+        found = (next(self._batches(file, fields, (), _SAMPLED_ROWS), None) for file in files[::step])
+        schema = pa.schema([self._types.field(field.name) for field in fields])
+        parts = [pa.Table.from_batches([each]).cast(schema) for each in found if each is not None]
+        return pa.concat_tables([schema.empty_table(), *parts])
 
     def records(
         self,

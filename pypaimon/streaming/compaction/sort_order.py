@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.compaction.curves import hilbert, zorder
+from pypaimon.streaming.compaction.curves import WordRange, Words, hilbert, zorder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.merge.external_sort import sorted_records
 from pypaimon.streaming.merge.ordering import is_ordered
@@ -111,14 +111,24 @@ class SortOrder:
         strategy = option_keys.CLUSTERING_STRATEGY.of(options)
         return SortOrder.of(table, f"'{option_keys.CLUSTERING_COLUMNS}'", clustering_columns(options), strategy)
 
-    def sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def sorted(
+        self, batches: Iterable[pa.RecordBatch], sample: Callable[[Sequence[str]], pa.Table]
+    ) -> Iterator[pa.RecordBatch]:
         """The same rows in this order, nulls first. Rows of one place stay in their order. More than fits into the
         memory is sorted in temporary files.
+
+        Args:
+            sample: Returns some of the rows, with the given columns.
         """
         if self.strategy is SortStrategy.ORDER:
             yield from sorted_records(batches, self.columns, self.memory_bytes)
             return
-        placed = map(self._placed, batches)
+        if self.strategy is SortStrategy.ZORDER:
+            places = partial(zorder, var_length_bytes=self.var_length_bytes)
+        else:
+            some = sample(self.columns)
+            places = partial(hilbert, ranges=[WordRange.of(some[name]) for name in self.columns])
+        placed = (self._placed(batch, places) for batch in batches)
         first = next(placed, None)
         if first is None:
             return
@@ -126,11 +136,8 @@ class SortOrder:
         for batch in sorted_records(chain([first], placed), keys, self.memory_bytes):
             yield batch.drop_columns(keys)
 
-    def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [batch.column(name) for name in self.columns]
-        zordered = self.strategy is SortStrategy.ZORDER
-        words = zorder(columns, self.var_length_bytes) if zordered else hilbert(columns)
-        for number, word in enumerate(words):
+    def _placed(self, batch: pa.RecordBatch, places: Callable[[list[pa.Array]], list[Words]]) -> pa.RecordBatch:
+        for number, word in enumerate(places([batch.column(name) for name in self.columns])):
             # Signed numbers in the same order.
             place = (word ^ np.uint64(1 << 63)).view(np.int64)
             batch = batch.append_column(f"{_PLACE}{number}", pa.array(place))
