@@ -10,6 +10,7 @@ from typing import Any
 
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
+from pypaimon.streaming.compaction.sort_order import SortOrder
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.row_id_groups import data_file_fields
 from pypaimon.streaming.formats.registry import check_format
@@ -108,7 +109,6 @@ def _off_peak(options: TableOptions) -> OffPeak | None:
 _REFUSED_OPTIONS = {
     option_keys.DATA_EVOLUTION_ROW_SIDECAR_ENABLED: "its files have copies by row",
     option_keys.DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS: "its compaction would change row ids",
-    option_keys.CLUSTERING_INCREMENTAL: "its files are clustered",
     option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
 }
 _VECTORS = option_keys.DELETION_VECTORS_ENABLED
@@ -173,6 +173,7 @@ def check_compactable(table: PaimonTable) -> None:
             is_kept = table.is_primary_key_table and not table.traits.postpone and blobs.in_data_files(field)
         if holds_blobs(field.type) and not is_kept:
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
+    SortOrder.of_clustering(table)
     check_commit_options(table)
     found = CompactionOptions.of(table)
     if table.is_primary_key_table:

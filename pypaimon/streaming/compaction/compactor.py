@@ -13,6 +13,7 @@ from pypaimon.streaming.commit.cleanup import discard, discarded_on_error
 from pypaimon.streaming.commit.compaction_parts import commit_parts
 from pypaimon.streaming.commit.idempotent_commit import commit_compaction, new_compaction_user
 from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.compaction.clustering import ClusteringTaskPicker
 from pypaimon.streaming.compaction.compacting_writers import CompactingWriters
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
@@ -26,6 +27,7 @@ from pypaimon.streaming.compaction.live_files import (
 )
 from pypaimon.streaming.compaction.mixed_partitions import MixedPartitions
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, SkippedPartition, counted
+from pypaimon.streaming.compaction.sort_order import SortOrder, sort_request
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale
 from pypaimon.streaming.compaction.vector_index import VectorIndex
@@ -54,6 +56,8 @@ def compact(
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
     partition_idle_time: float | timedelta | None = None,
+    order_by: str | Sequence[str] | None = None,
+    strategy: str = "auto",
     threads: int = 1,
     dry_run: bool = False,
     on_progress: Progress | None = None,
@@ -72,6 +76,10 @@ def compact(
             with these values are compacted. None: all.
         where: A condition on partition columns, as `with_filter` takes it. Only partitions that meet it are compacted.
         partition_idle_time: Only partitions without a younger file are compacted, by the local clock. None: all.
+        order_by: Columns by which all rows of each partition of an append table without buckets are sorted, so that
+            filters on these columns read fewer files. None: what is due is compacted.
+        strategy: How they are sorted by several columns: `"order"` (by the first one, then the next), `"zorder"`,
+            `"hilbert"`; `"auto"`: `"zorder"`, and `"hilbert"` from five columns on.
         threads: Number of buckets, or parts of them, that are compacted at the same time; of partitions, if they have
             postponed rows.
         dry_run: Write nothing. The report says what would be compacted.
@@ -89,7 +97,8 @@ def compact(
     chosen = ChosenPartitions(given, partition, where, partition_idle_time)
     maintains = is_automatic_maintenance("compact: maintain", maintain) and not dry_run
     maintenance = CommitMaintenance(given) if maintains else None
-    compaction = Compaction(given, chosen, full=full, workers=Threads(threads), maintains=maintains)
+    order = sort_request("compact", order_by, strategy)
+    compaction = Compaction(given, chosen, full=full, workers=Threads(threads), maintains=maintains, order=order)
     report = compaction.run(dry_run=dry_run, on_progress=on_progress)
     if maintenance is not None and report.latest_id is not None:
         maintenance.after_commit(report.latest_id)
@@ -106,6 +115,7 @@ class Compaction:
     Args:
         workers: Execute the tasks; None: the thread that calls `run`.
         maintains: Whether the caller does maintenance after the runs.
+        order: As `sort_request` returns it; None: what is due is compacted.
     """
 
     def __init__(
@@ -117,8 +127,10 @@ class Compaction:
         workers: Workers | None = None,
         now: Callable[[], datetime] | None = None,
         maintains: bool = False,
+        order: Callable[[PaimonTable], SortOrder] | None = None,
     ) -> None:
         self._table = table
+        self._order = order
         self._maintains = maintains
         self._now = now
         self._workers = workers or Threads(1)
@@ -152,6 +164,7 @@ class Compaction:
         snapshot = directory.snapshots.get_latest_snapshot()
         table = under_latest_schema(self._table, directory)
         check_compactable(table)
+        order = None if self._order is None else self._order(table)
         if not dry_run:
             warn_unsupported_maintenance(table, maintains=self._maintains)
         warn_about_orc_zone(table)
@@ -161,18 +174,21 @@ class Compaction:
         index = VectorIndex.of(table, directory, snapshot)
         # Without a primary key, a commit may change deletion vectors without any change of data files.
         vectors = table.traits.deletion_vectors and not table.is_primary_key_table
-        picker = task_picker(table, FileReader(table, directory, check), self._now)
+        picker = task_picker(table, FileReader(table, directory, check), self._now, order)
         known, self._schema = self._schema, int(table.schema.id)
         if vectors or picker.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
-        changed = self._live.look(directory, snapshot)
+        entries = self._live.look(directory, snapshot)
         mixed = MixedPartitions(table, self._live.everything, self._chosen.among)
         if mixed.skipped != self._skipped:
             self._skipped = mixed.skipped
             mixed.log(table)
-        buckets = self._chosen.idle(live_buckets(table, changed, mixed.others))
+        buckets = self._chosen.idle(live_buckets(table, entries, mixed.others))
         buckets = index.attached(of_known_schemas(buckets, self._schema))
         tasks = list(picker.tasks(buckets, full=self._full))
+        if isinstance(picker, ClusteringTaskPicker):
+            others = of_known_schemas(live_buckets(table, entries, self._chosen.others), self._schema)
+            tasks += picker.idle_tasks(index.attached(others))
         if dry_run:
             compacted = tuple(_described(table, each) for each in tasks)
             return CompactionReport(snapshot.id, compacted=compacted, skipped=mixed.skipped)

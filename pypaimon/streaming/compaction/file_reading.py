@@ -27,6 +27,7 @@ from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSc
 from pypaimon.streaming.reading.file_rows import numbered_by_snapshot
 
 _BATCH_ROWS = 65_536
+_SAMPLED_FILES, _SAMPLED_ROWS = 16, 4096
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
 _TRACKED = (ROW_ID, SEQUENCE_NUMBER)
 
@@ -80,6 +81,15 @@ class FileReader:
         if file.deletions is None:
             return np.empty(0, np.uint64)
         return self._vectors.read(file.deletions, int(file.read.row_count)).positions
+
+    def sample(self, files: Sequence[LiveFile], names: Sequence[str]) -> pa.Table:
+        """The first rows of a few of the files, which are spread over all of them, with some columns."""
+        fields = [field for field in self._fields if field.name in names]
+        step = -(-len(files) // _SAMPLED_FILES)
+        found = (next(self._batches(file, fields, (), _SAMPLED_ROWS), None) for file in files[::step])
+        schema = pa.schema([self._types.field(field.name) for field in fields])
+        parts = [pa.Table.from_batches([each]).cast(schema) for each in found if each is not None]
+        return pa.concat_tables([schema.empty_table(), *parts])
 
     def records(
         self,

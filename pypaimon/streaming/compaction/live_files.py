@@ -53,7 +53,7 @@ class LiveFile:
 
     @property
     def level(self) -> int:
-        """Its level; 0 in tables without a primary key."""
+        """Its level; 0 in tables without a primary key, unless `clustering.incremental` sorts them."""
         return int(self.read.level)
 
     @property
@@ -333,6 +333,10 @@ class ChosenPartitions:
         if self._predicate is None:
             return rows
         return rows.filter(partitions_where(self._predicate, rows, self._fields))
+
+    def others(self, rows: pa.Array) -> pa.Array:
+        """The partitions that a condition has excluded; none if there is no condition."""
+        return rows.filter(pc.invert(pc.is_in(rows, value_set=self.among(rows))))
 
     def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
         if self._idle_millis is None:

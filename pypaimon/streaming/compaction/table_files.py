@@ -39,7 +39,8 @@ class BucketFiles:
         partition: Values by partition column.
         bucket: Number of the bucket; 0 in tables without buckets.
         files: All files.
-        levels: The files by level, lowest first. In tables without a primary key all are on level 0.
+        levels: The files by level, lowest first. In tables without a primary key all are on level 0,
+            unless `clustering.incremental` sorts them.
         sorted_runs: Number of runs that a reader merges: files of level 0, and levels above it. None: the table has no
             primary key.
         due: The files that a compaction would take now. None: such a table or partition is not compacted here.

@@ -103,6 +103,10 @@ def _worth(options: CompactionOptions, full: bool) -> int:
     return 2 if full else max(2, options.min_files)
 
 
+Arrangement = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Gives the rows of a pack another order."""
+
+
 class AppendRewriter:
     """Rewrites packs of one table."""
 
@@ -111,22 +115,24 @@ class AppendRewriter:
         self._reader = reader
         self._tracked = option_keys.ROW_TRACKING_ENABLED.of(table.options)
 
-    def compact(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> CompactionResult:
-        """Write the rows of files, in their order. Sequence numbers start with the first one of the first file, unless
-        the table tracks its rows, which then keep their numbers and ids.
+    def compact(
+        self, bucket: LiveBucket, files: Sequence[LiveFile], arranged: Arrangement = iter, level: int = 0
+    ) -> CompactionResult:
+        """Write the rows of files, in their order unless `arranged` gives them another. Sequence numbers start with the
+        first one of the first file, unless the table tracks its rows, which then keep their numbers and ids.
 
         If it fails, the new files are deleted. Raises FileNotFoundError if a file is missing.
         """
         counter = Counter(files[0].read.min_sequence_number)
         facts = TrackedFacts if self._tracked else partial(AppendedFacts, counter)
-        options = FileOptions.of_compacted(self._table, 0)
+        options = FileOptions.of_compacted(self._table, level)
         files_made = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
         new = RollingFiles(files_made, options.data, facts)
         try:
             reader = self._reader.expecting(files)
-            for file in files:
-                for batch in reader.rows(file, tracked=self._tracked):
-                    new.add(pa.Table.from_batches([batch]))
+            kept = (batch for file in files for batch in reader.rows(file, tracked=self._tracked))
+            for batch in arranged(kept):
+                new.add(pa.Table.from_batches([batch]))
             return CompactionResult(bucket, list(files), new.take())
         except BaseException:
             new.abort()

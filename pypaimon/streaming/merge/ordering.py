@@ -196,16 +196,20 @@ def _big_endian(column: pa.Array) -> Codes:
 
 def _padded(column: pa.Array, width: int) -> Codes:
     """Values padded with zeros, then their length."""
-    values = pc.fill_null(column.cast(pa.binary()), b"")
-    lengths = _primitive(pc.binary_length(values), np.int32)
     if width == 0:
         return np.zeros((len(column), 2), dtype=np.uint8)
+    values = pc.fill_null(column.cast(pa.binary()), b"")
+    lengths = _primitive(pc.binary_length(values), np.int32)
+    # The length distinguishes values that end with zero bytes.
+    return np.concatenate([padded_bytes(values, width), lengths.astype(">u2").view(np.uint8).reshape(-1, 2)], axis=1)
+
+
+def padded_bytes(values: pa.BinaryArray, width: int) -> Codes:
+    """Values without nulls, none longer than `width`, as rows of so many bytes, padded with zeros."""
     # Arrow can only pad texts. ASCII padding does not interpret the bytes, so any bytes may pass as text.
     text = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
     padded = pc.ascii_rpad(text, width, padding="\0")
-    data = _bytes_of(padded, width).reshape(len(column), width)
-    # The length distinguishes values that end with zero bytes.
-    return np.concatenate([data, lengths.astype(">u2").view(np.uint8).reshape(-1, 2)], axis=1)
+    return _bytes_of(padded, width).reshape(len(values), width)
 
 
 def _bytes_of(padded: pa.Array, width: int) -> Codes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +21,17 @@ _BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
 """Size of a batch that is read back. A merge has one batch of each run in memory."""
 
 
+_MERGED = "A bucket with many files over the same keys is merged in temporary files", ", or compact the table"
+
+
 @dataclass(slots=True)
 class RunMemory:
     """The memory that runs share."""
 
     left: int
     spilled: int = 0
+    batch_bytes: int = _BATCH_BYTES  # Size of a batch that is read back
+    purpose: tuple[str, str] = _MERGED  # What the temporary files are for, and other advice if they cannot be written
 
 
 class StoredRun:
@@ -58,7 +63,7 @@ class StoredRun:
             self._batches.append(batch)
             return
         self._memory.spilled += batch.nbytes
-        with _writing():
+        with self._writing():
             self._spill(batch)
 
     def _spill(self, batch: pa.RecordBatch) -> None:
@@ -67,30 +72,27 @@ class StoredRun:
             self._file = tempfile.TemporaryFile(prefix="pypaimon-merge-")  # noqa: SIM115 - `__exit__` closes it
             options = pa.ipc.IpcWriteOptions(compression="lz4")
             self._writer = pa.ipc.new_stream(self._file, schema, options=options)
-        for part in _parts(pa.RecordBatch.from_arrays(batch.columns, schema=schema)):
+        for part in self._parts(pa.RecordBatch.from_arrays(batch.columns, schema=schema)):
             self._writer.write_batch(part)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Read all records once, and release them on the way."""
         while self._batches:
-            yield from _parts(self._batches.popleft())
+            yield from self._parts(self._batches.popleft())
         if self._writer is not None:
-            with _writing():
+            with self._writing():
                 self._writer.close()
                 # Seeking writes the buffered bytes, so it may fail.
                 self._file.seek(0)
             yield from pa.ipc.open_stream(self._file)
 
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        rows = max(1, min(_BATCH_ROWS, self._memory.batch_bytes * batch.num_rows // max(1, batch.nbytes)))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
-
-
-def _writing() -> Any:
-    what = "A bucket with many files over the same keys is merged in temporary files"
-    return written_temporarily(what, ", or compact the table")
+    def _writing(self) -> AbstractContextManager[None]:
+        return written_temporarily(*self._memory.purpose)
 
 
 MOST_RUNS = 32
@@ -149,10 +151,11 @@ def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Calla
 
 def write_merged(stored: StoredRun, runs: Iterable[Run], keys: Sequence[str]) -> None:
     for chunk in chunks(runs, keys):
-        stored.write(_in_order(chunk))
+        stored.write(in_order(chunk))
 
 
-def _in_order(chunk: Chunk) -> pa.RecordBatch:
+def in_order(chunk: Chunk) -> pa.RecordBatch:
+    """The records of a chunk, sorted by key; those of one key in the order of their runs."""
     order, _ = chunk.by_key()
     return chunk.batch if order is None else chunk.batch.take(pa.array(order))
 

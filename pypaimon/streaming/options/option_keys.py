@@ -27,7 +27,13 @@ from pypaimon.streaming.options.option_key import (
     one_of,
     whole,
 )
-from pypaimon.streaming.options.table_kinds import BetweenMode, BucketFunctionType, ChangelogProducer, MergeEngineKind
+from pypaimon.streaming.options.table_kinds import (
+    BetweenMode,
+    BucketFunctionType,
+    ChangelogProducer,
+    MergeEngineKind,
+    SortStrategy,
+)
 
 _R, _W, _C = Use.READ, Use.WRITE, Use.COMPACT
 _RW, _RC, _WC = _R | _W, _R | _C, _W | _C
@@ -83,7 +89,21 @@ ROW_TRACKING_PARTITION_GROUP_ON_COMMIT = Key("row-tracking.partition-group-on-co
     "a commit numbers the rows of a partition consecutively")
 PK_CLUSTERING_OVERRIDE = Key("pk-clustering-override", BOOLEAN, False, _RC,
     "clusters by other columns than the key; not compacted here")
-CLUSTERING_INCREMENTAL = Key("clustering.incremental", BOOLEAN, False, _C, "not compacted here")
+CLUSTERING_INCREMENTAL = Key("clustering.incremental", BOOLEAN, False, _C,
+    "[compactions](compaction.md#sorted-files) sort rows")
+CLUSTERING_COLUMNS = Key("clustering.columns", TEXT, None, _C, "by these columns", ("sink.clustering.by-columns",))
+CLUSTERING_STRATEGY = Key("clustering.strategy", member(SortStrategy), SortStrategy.AUTO, _C,
+    "in this order; `auto`: `zorder`, or `hilbert` from five columns on", ("sink.clustering.strategy",))
+CLUSTERING_HISTORY_PARTITION_IDLE_TO_FULL_SORT = Key("clustering.history-partition.idle-to-full-sort", DURATION, None,
+    _C, "age at which compactions of chosen partitions sort others too")
+CLUSTERING_HISTORY_PARTITION_LIMIT = Key("clustering.history-partition.limit", whole(0), 5, _C,
+    "most such partitions of a run")
+ZORDER_VAR_LENGTH_CONTRIBUTION = Key("zorder.var-length-contribution", whole(1), 8, _C,
+    "leading bytes of a text that `zorder` considers")
+SORT_SPILL_BUFFER_SIZE = Key("sort-spill-buffer-size", SIZE, 64 * _MB, _C,
+    "memory in which rows are sorted; more go to temporary files")
+BUCKET_APPEND_ORDERED = Key("bucket-append-ordered", BOOLEAN, True, _C,
+    "rows of a bucket of an append table have an order, which clustering would lose")
 CHAIN_TABLE_ENABLED = Key("chain-table.enabled", BOOLEAN, False, _RWC, _CHAIN)
 CHAIN_TABLE_CHAIN_PARTITION_KEYS = Key("chain-table.chain-partition-keys", TEXT, None, _R, _CHAIN)
 CHAIN_TABLE_STREAMING_MERGE_SNAPSHOT = Key("chain-table.streaming.merge-snapshot", BOOLEAN, False, _R, _CHAIN)
@@ -399,6 +419,8 @@ _IGNORED = {
     "Flink's MySQL source": ("scan.newly-added-table.enabled",),
     "tags the snapshot of a batch read; use a consumer id": ("scan.plan-auto-tag-for-read.time-retained",),
     "planning of batch reads": ("scan.native-plan.enabled", "scan.manifest.parallelism"),
+    "sorting of batch writes of Flink; here compactions sort": ("clustering.incremental.optimize-write",),
+    "clustered rows are always sorted as a whole here": ("clustering.incremental.mode",),
     "reads of a fallback branch, which is refused": ("scan.fallback-branch.read-fail-fast",),
     "Flink's sources before 1.0": ("scan.push-down", "streaming-read-mode", "streaming-read-atomic"),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+_HILBERT_COLUMNS = 5
+
 
 class ChangelogProducer(str, Enum):
     """Who writes changelog files, option `changelog-producer`."""
@@ -17,6 +19,23 @@ class ChangelogProducer(str, Enum):
     def complete(self) -> bool:
         """Whether every change has a record of the row before (-U, -D)."""
         return self in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
+
+
+class SortStrategy(str, Enum):
+    """How files are sorted by several columns, option `clustering.strategy`."""
+
+    AUTO = "auto"
+    ORDER = "order"
+    ZORDER = "zorder"
+    HILBERT = "hilbert"
+
+    def chosen(self, columns: int) -> SortStrategy:
+        """The strategy for a number of columns. One column has only one order."""
+        if columns == 1:
+            return SortStrategy.ORDER
+        if self is not SortStrategy.AUTO:
+            return self
+        return SortStrategy.ZORDER if columns < _HILBERT_COLUMNS else SortStrategy.HILBERT
 
 
 class MergeEngineKind(str, Enum):

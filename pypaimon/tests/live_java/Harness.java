@@ -149,6 +149,8 @@ public final class Harness {
             case "evolve" -> evolve(command);
             case "delete" -> delete(command);
             case "compact" -> compact(command);
+            case "cluster" -> clustering(command).run(++identifier);
+            case "due_clusters" -> clustering(command).describe(reply);
             case "overwrite" -> overwrite(command);
             case "drop_partitions" -> commit(command, (commit) -> commit.truncatePartitions(partitions(command)));
             case "expire_partitions" -> Partitions.expire(table(command), reply);
@@ -433,6 +435,10 @@ public final class Harness {
             }
             commit.commit(identifier, messages);
         }
+    }
+
+    private Clustering clustering(JsonNode command) throws Exception {
+        return new Clustering(table(command), ioManager, command, options(command.path("partition")));
     }
 
     private interface Committing {
