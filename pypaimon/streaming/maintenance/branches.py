@@ -21,9 +21,9 @@ from pypaimon.streaming.maintenance.branch_files import (
     schema_files,
 )
 from pypaimon.streaming.maintenance.completeness import check_complete
-from pypaimon.streaming.maintenance.plan import plan_text
+from pypaimon.streaming.maintenance.plan import LEFTOVER_PREFIX, plan_text
 from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, unreferenced
-from pypaimon.streaming.maintenance.retention_pin import LEFTOVER_PREFIX, pinned
+from pypaimon.streaming.maintenance.retention_pin import pinned
 from pypaimon.streaming.maintenance.rollback_target import restored_text
 from pypaimon.streaming.maintenance.roots import of_branch, picture_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

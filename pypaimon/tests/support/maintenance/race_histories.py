@@ -37,6 +37,24 @@ def hint_of_two_runs(stage: Stage) -> None:
     stage.check_kept(2)
 
 
+def hint_of_a_killed_run(stage: Stage) -> None:
+    """A run gives up, and another one is killed just before the first one moves the hint back."""
+
+    def kill() -> None:
+        raise Killed
+
+    def expire() -> None:
+        stage.when("delete", "/snapshot/snapshot-", kill, skipped=1)
+        stage.expire()
+
+    for name in "abcdef":
+        stage.commit(name)
+    stage.when("write", "/snapshot/EARLIEST", lambda: stage.tag("t", 1))
+    stage.when("write", "/snapshot/EARLIEST", expire, skipped=1)
+    stage.expire()
+    stage.check_kept(1)
+
+
 def branch_goes(stage: Stage) -> None:
     """It is deleted while it is maintained."""
     stage.tag("t", stage.commit("a"))
