@@ -16,6 +16,8 @@ from support.maintenance.race_histories import (
     branch_goes_before_its_hint,
     branch_goes_before_its_schemas,
     changelogs_of_a_killed_run,
+    cleaner_after_a_killed_branch,
+    cleaner_in_a_new_branch,
     comes_back_beside_its_branch,
     copy_fails,
     expires_beside_its_branch,
@@ -350,6 +352,8 @@ HARMLESS = (
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
     History("a branch goes before its hint is written", "", branch_goes_before_its_hint, refused=True),
     History("a branch goes before its schemas are listed", "", branch_goes_before_its_schemas),
+    History("a cleaner meets a branch that is being created", "", cleaner_in_a_new_branch),
+    History("a cleaner meets a branch whose creator was killed", "", cleaner_after_a_killed_branch),
     History("a tag goes while a branch is made of it", "", tag_goes, refused=True),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )

@@ -86,6 +86,27 @@ def branch_goes_before_its_schemas(stage: Stage) -> None:
     stage.clean()
 
 
+def cleaner_in_a_new_branch(stage: Stage) -> None:
+    """A cleaner looks at a branch that is being created, before the branch has a schema."""
+    stage.tag("t", stage.commit("a"))
+    stage.pass_days(3)
+    stage.when("write", "/branch-b/schema/schema-0", stage.clean)
+    stage.create_branch("b", "t")
+
+
+def cleaner_after_a_killed_branch(stage: Stage) -> None:
+    """The process that creates a branch dies before the branch has a schema."""
+
+    def kill() -> None:
+        raise Killed
+
+    stage.tag("t", stage.commit("a"))
+    stage.pass_days(3)
+    stage.when("write", "/branch-b/schema/schema-0", kill)
+    stage.create_branch("b", "t")
+    stage.clean()
+
+
 def tag_goes(stage: Stage) -> None:
     """It is deleted while a branch is made of it."""
     stage.tag("t", stage.commit("a"))
