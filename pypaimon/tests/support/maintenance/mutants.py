@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import MaintenancePolicy
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import (
     expiry_planner,
@@ -167,6 +168,7 @@ def _without_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "write_atomic", write_atomic)
 
 
+_TO_JSON = Consumer.to_json
 _MOVE, _LISTED = EarliestHint.move, PlanExecution._listed
 MUTANTS = (
     Mutant("tags keep nothing", ("M1", "M9"), _without("tagged")),
@@ -243,6 +245,13 @@ MUTANTS = (
         ("M5",),
         _set(PlanExecution, "_mark_expired", lambda *_: None),
         history=histories.late_save,
+        options=histories.EXPIRING,
+    ),
+    Mutant(
+        "a save without progress changes no file",
+        ("M5",),
+        _set(Consumer, "to_json", lambda consumer, _=None: _TO_JSON(consumer)),
+        history=histories.save_without_progress,
         options=histories.EXPIRING,
     ),
     Mutant(
