@@ -20,6 +20,7 @@ from pypaimon.streaming.maintenance.kept_changelogs import keep_changelogs
 from pypaimon.streaming.maintenance.needed_files import NeededFiles, kept_roots
 from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, plan_text, plans_of_runs
 from pypaimon.streaming.maintenance.references import TableFile, unreferenced
+from pypaimon.streaming.maintenance.retention_pin import is_own_pin
 from pypaimon.streaming.maintenance.roots import Picture, of_branch
 from pypaimon.streaming.maintenance.tag_writer import TagWriter, warn_of_callbacks
 from pypaimon.streaming.maintenance.tags import Tag, success_path, tags_of
@@ -84,6 +85,7 @@ class PlanExecution:
                 keep_changelogs(self._directory, kept)
                 self._store.delete_all(self._snapshot_paths(hidden))
             if plan.snapshot_ids and plan.earliest_id is not None:
+                self._check_pins()
                 hint.move(plan.earliest_id, picture.own.visible_id or picture.own.snapshots[0].id)
             seen = {name: self._consumers.look(name) for name in expired}
             self._check_unchanged()
@@ -181,6 +183,15 @@ class PlanExecution:
     def _finds_nobody(self) -> bool:
         self._listed()
         return self._is_alone
+
+    def _check_pins(self) -> None:
+        """Check that no rollback restores an expired snapshot meanwhile, which the hint would show with a gap after it.
+
+        Such a call writes a pin and looks for plans before it does anything.
+        """
+        known = {each.name for each in self._picture.consumers}
+        if any(is_own_pin(each) and each not in known for each in self._consumers.names()):
+            raise MaintenanceConflictError(self._plan.table, "a rollback or copy was begun meanwhile")
 
     def _check_unchanged(self) -> None:
         """Find out whether something has appeared that needs what is to be deleted."""

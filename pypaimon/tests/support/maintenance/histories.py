@@ -24,9 +24,11 @@ from support.maintenance.race_histories import (
     hint_of_a_killed_run,
     hint_of_two_runs,
     hints_of_two_runs,
+    rollback_killed_beside_a_run,
     slow_changelog_of_a_compaction,
     tag_goes,
     tag_of_a_branch_goes,
+    tag_of_lost_history,
 )
 from support.maintenance.simulated_table import ROOT, Entry, parsed, upgraded
 from support.maintenance.stage import Stage
@@ -349,6 +351,8 @@ HARMLESS = (
     History("a snapshot comes back that a branch has too", "", comes_back_beside_its_branch, PRODUCED),
     History("two runs hide the same snapshots", "", hint_of_two_runs),
     History("a run is killed before another moves the hint back", "", hint_of_a_killed_run),
+    History("a rollback is killed beside a run", "", rollback_killed_beside_a_run),
+    History("a rollback is killed before it deletes a tag", "", tag_of_lost_history, refused=True),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
     History("a branch goes before its hint is written", "", branch_goes_before_its_hint, refused=True),
     History("a branch goes before its schemas are listed", "", branch_goes_before_its_schemas),

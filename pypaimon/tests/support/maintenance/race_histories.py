@@ -55,6 +55,36 @@ def hint_of_a_killed_run(stage: Stage) -> None:
     stage.check_kept(1)
 
 
+def rollback_killed_beside_a_run(stage: Stage) -> None:
+    """It has restored an expired snapshot, which the hint hides that a run moves afterwards."""
+
+    def kill() -> None:
+        raise Killed
+
+    for name in "abcde":
+        stage.commit(name)
+    stage.tag("t", 1)
+    stage.expire(MaintenancePolicy(min_snapshots=3, max_snapshots=3))
+    stage.when("write", "/snapshot/LATEST", kill)
+    stage.when("write", "/consumer/maintenance-", lambda: stage.roll_back("t"))
+    stage.expire(MaintenancePolicy(min_snapshots=2, max_snapshots=2))
+
+
+def tag_of_lost_history(stage: Stage) -> None:
+    """A rollback is killed before it deletes the tags of the snapshots that it has deleted."""
+
+    def kill() -> None:
+        raise Killed
+
+    for name in "abcd":
+        stage.commit(name)
+    stage.tag("t", 4)
+    stage.when("delete", "/tag/tag-t", kill)
+    stage.roll_back(snapshot=2)
+    stage.roll_back("t")
+    stage.commit("e")
+
+
 def branch_goes(stage: Stage) -> None:
     """It is deleted while it is maintained."""
     stage.tag("t", stage.commit("a"))
