@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
+from uuid import uuid4
 
 from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, SharedStart, check_consumer_id
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
@@ -53,14 +54,19 @@ class Consumer:
         """The position before the next snapshot, in whichever table is read."""
         return Position(UNKNOWN_TABLE, self.next_snapshot, self.fingerprint)
 
-    def to_json(self) -> str:
-        """The file's text, formatted as Java writes it."""
+    def to_json(self, save: str | None = None) -> str:
+        """The file's text, formatted as Java writes it.
+
+        Args:
+            save: Distinguishes the text from another one with the same content.
+        """
         value = {
             "nextSnapshot": self.next_snapshot,
             "fingerprint": self.fingerprint,
             "owner": self.owner,
             "began": self.began,
             "start": None if self.start is None else self.start.to_value(),
+            "save": save,
         }
         value = {key: each for key, each in value.items() if each is not None}
         return json.dumps(value, indent=2, separators=(",", " : "))
@@ -175,10 +181,15 @@ class ConsumerManager:
     def replace(self, name: ConsumerName, consumer: Consumer, seen: Seen | None) -> None:
         """Write one file if it has not changed since `look` (None: it was missing). One PUT, see `Store.replace`.
 
+        The file changes even if its content does not: maintenance that expires the consumer, because it was not saved
+        for long, has to notice that it was saved just now.
+
         Raises:
             ChangedFileError: The file has changed; nothing was written.
         """
-        self._store.replace(self.path(name), consumer.to_json().encode(), seen)
+        is_same = seen is not None and Consumer.from_json(seen.data) == consumer
+        text = consumer.to_json(uuid4().hex[:8] if is_same else None)
+        self._store.replace(self.path(name), text.encode(), seen)
         self._log_written(name, consumer)
 
     def _log_written(self, name: ConsumerName, consumer: Consumer) -> None:

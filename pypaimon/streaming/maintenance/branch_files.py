@@ -17,6 +17,8 @@ from pypaimon.streaming.options.arguments import a_name
 from pypaimon.streaming.options.option_key import TableOptions
 
 MAIN = "main"
+UNFINISHED = "consumer/unfinished"
+"""A file of a branch that is being created, or that is the copy of another one."""
 _SCHEMA = "schema-"
 _USES = (
     option_keys.SCAN_FALLBACK_BRANCH,
@@ -63,6 +65,11 @@ def existing_branch(what: str, directory: TableDirectory, name: str) -> str:
     if name not in names:
         raise StreamConfigError(f"{what}: there is no branch {name!r}. Branches: {', '.join(names) or 'none'}.")
     return name
+
+
+def is_being_created(directory: TableDirectory, name: str) -> bool:
+    """Whether a branch is being created, or was left by a process that died meanwhile."""
+    return directory.store.read_many([f"{branch_home(directory, name)}/{UNFINISHED}"]) != [None]
 
 
 def check_unused(what: str, directory: TableDirectory, options: TableOptions, name: str) -> None:

@@ -13,17 +13,19 @@ from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.branch_files import (
     MAIN,
+    UNFINISHED,
     branch_home,
     check_unused,
     existing_branch,
     files_of_branch,
+    is_being_created,
     new_branch_name,
     schema_files,
 )
 from pypaimon.streaming.maintenance.completeness import check_complete
-from pypaimon.streaming.maintenance.plan import plan_text
+from pypaimon.streaming.maintenance.plan import LEFTOVER_PREFIX, plan_text
 from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, unreferenced
-from pypaimon.streaming.maintenance.retention_pin import LEFTOVER_PREFIX, pinned
+from pypaimon.streaming.maintenance.retention_pin import pinned
 from pypaimon.streaming.maintenance.rollback_target import restored_text
 from pypaimon.streaming.maintenance.roots import of_branch, picture_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -33,8 +35,6 @@ from pypaimon.streaming.options.arguments import a_name, a_table
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _LOG = StreamLog(__name__)
-_UNFINISHED = "consumer/unfinished"
-"""A file of a branch that is being created, or that is the copy of another one."""
 
 
 def create_branch(table: WritableTable, name: str, *, tag: str | None = None, ignore_if_exists: bool = False) -> None:
@@ -135,7 +135,7 @@ def rename_branch(table: WritableTable, name: str, new_name: str) -> None:
     if not (is_local(home) or is_renamed(home)):
         _copy_all(directory, name, new_name)
         _delete_all(directory, name)
-        store.delete(f"{new_home}/{_UNFINISHED}")
+        store.delete(f"{new_home}/{UNFINISHED}")
         return
     if new_name in directory.branch_names():
         raise _exists("rename_branch", new_name)
@@ -186,9 +186,9 @@ def _create(
             return
         raise _exists("create_branch", name)
     written = [*files.items(), *(() if last is None else (last,))]
-    _check_own(directory, name, {_UNFINISHED, *(path for path, _ in written)})
+    _check_own(directory, name, {UNFINISHED, *(path for path, _ in written)})
     _write_all(directory, name, written)
-    directory.store.delete(f"{branch_home(directory, name)}/{_UNFINISHED}")
+    directory.store.delete(f"{branch_home(directory, name)}/{UNFINISHED}")
 
 
 def _check_own(directory: TableDirectory, name: str, paths: set[str]) -> None:
@@ -204,15 +204,14 @@ def _check_own(directory: TableDirectory, name: str, paths: set[str]) -> None:
 
 
 def _is_unfinished(directory: TableDirectory, name: str) -> bool:
-    """Whether a branch was left by a process that died while it created the branch."""
-    home = branch_home(directory, name)
-    return directory.store.read_many([f"{home}/{_UNFINISHED}"]) != [None] or not files_of_branch(directory.store, home)
+    """Whether a branch was left by a process that died while it created the branch, or deleted it."""
+    return is_being_created(directory, name) or not files_of_branch(directory.store, branch_home(directory, name))
 
 
 def _write_all(directory: TableDirectory, name: str, files: Iterable[tuple[str, bytes]]) -> None:
     """Write files of a branch, and first the mark that it is unfinished."""
     home = branch_home(directory, name)
-    for path, data in ((_UNFINISHED, b""), *files):
+    for path, data in ((UNFINISHED, b""), *files):
         directory.store.write_atomic(f"{home}/{path}", data)
 
 

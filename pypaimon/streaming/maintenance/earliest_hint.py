@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
@@ -47,19 +51,24 @@ class EarliestHint:
         self._to, self._before = to, first if hinted is None else hinted
         self._store.write_atomic(self._path, str(to).encode())
 
-    def move_back(self) -> None:
-        """Undo `move`, unless another run has moved it since, or has begun to delete what it hides.
+    def move_back(self, is_alone: Callable[[], bool]) -> None:
+        """Undo `move`, unless another program has moved it since.
 
         A branch that was deleted meanwhile would seem to be there as long as it has a hint.
+
+        Args:
+            is_alone: Looks for other runs. One that is under way, or was killed, may rely on the hint: it stays then.
         """
-        if self._to is None or self._before is None or self._snapshots.hinted_earliest_id() != self._to:
+        if self._to is None:
             return
         if not self._directory.exists():
             self._store.delete(self._path)
-            return
-        if self._before < self._to and self._is_believed(self._to):
-            return
-        self._store.write_atomic(self._path, str(self._before).encode())
+        elif is_alone():
+            # Java's expiry has no plan, but writes the hint last.
+            with suppress(FileNotFoundError, ChangedFileError):
+                hinted, seen = self._store.look(self._path, bytes)
+                if hinted.strip() == str(self._to).encode():
+                    self._store.replace(self._path, str(self._before).encode(), seen)
 
     def check(self) -> None:
         """Check that it is still where it was moved to.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,8 @@ _LOG = StreamLog(__name__)
 
 PLAN_PREFIX = "maintenance-"
 """Files of this prefix in the directory of the consumers hold plans until all of their files are deleted."""
+LEFTOVER_PREFIX = f"{PLAN_PREFIX}branch-"
+"""Prefix of the files that record what a deleted branch left for the next run. No run is under way for them."""
 _PLAN_VERSION = 1
 
 
@@ -214,6 +216,11 @@ def plan_files(root: str, data: bytes) -> list[TableFile]:
         TableFile(path if "://" in path or path.startswith("/") else f"{_plain(root).rstrip('/')}/{path}", "unfinished")
         for path in fields.get("files", list)
     ]
+
+
+def plans_of_runs(names: Iterable[str]) -> list[str]:
+    """The names of the plans among files of consumers whose runs are under way, or were killed."""
+    return [each for each in names if each.startswith(PLAN_PREFIX) and not each.startswith(LEFTOVER_PREFIX)]
 
 
 def unfinished_plans(store: Store, directory: str, root: str) -> dict[str, list[TableFile]]:

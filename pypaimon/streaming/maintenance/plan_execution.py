@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
@@ -17,8 +18,9 @@ from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry_planner import EXPIRED
 from pypaimon.streaming.maintenance.kept_changelogs import keep_changelogs
 from pypaimon.streaming.maintenance.needed_files import NeededFiles, kept_roots
-from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, plan_text
+from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, plan_text, plans_of_runs
 from pypaimon.streaming.maintenance.references import TableFile, unreferenced
+from pypaimon.streaming.maintenance.retention_pin import is_own_pin
 from pypaimon.streaming.maintenance.roots import Picture, of_branch
 from pypaimon.streaming.maintenance.tag_writer import TagWriter, warn_of_callbacks
 from pypaimon.streaming.maintenance.tags import Tag, success_path, tags_of
@@ -54,6 +56,8 @@ class PlanExecution:
         self._store = directory.store
         self._consumers = consumers_of(directory)
         self._home = branch_directory(table.path, directory.branch)
+        self._name = f"{PLAN_PREFIX}{uuid4()}"
+        self._is_alone = True
 
     def run(self, resumed: Sequence[TableFile]) -> None:
         """Carry the plan out.
@@ -68,7 +72,7 @@ class PlanExecution:
         picture, plan = self._picture, self._plan
         if plan.tags or plan.created_tags:
             warn_of_callbacks(self._table)
-        path = f"{self._consumers.directory}/{PLAN_PREFIX}{uuid4()}"
+        path = f"{self._consumers.directory}/{self._name}"
         hint = EarliestHint(self._directory, f"{self._home}/snapshot/EARLIEST")
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
         hidden = [each for each in plan.snapshot_ids if each < picture.own.visible_id]
@@ -81,13 +85,15 @@ class PlanExecution:
                 keep_changelogs(self._directory, kept)
                 self._store.delete_all(self._snapshot_paths(hidden))
             if plan.snapshot_ids and plan.earliest_id is not None:
+                self._check_pins()
                 hint.move(plan.earliest_id, picture.own.visible_id or picture.own.snapshots[0].id)
             seen = {name: self._consumers.look(name) for name in expired}
             self._check_unchanged()
             self._create_tags()
             self._mark_expired(seen)
-        except BaseException:
-            hint.move_back()
+        except Exception:
+            # An interrupted process leaves all as a killed one does, because a request of it may still be under way.
+            hint.move_back(self._finds_nobody)
             self._store.delete(path)
             raise
         for each in picture.consumers:
@@ -107,10 +113,10 @@ class PlanExecution:
         """Delete snapshots, the newest one first.
 
         Readers believe the hint once the snapshot before it is gone. From then on they find none of the others. If the
-        hint of another run leads further, it may be believed at any moment or not at all: then the oldest one goes
-        first, each after the other, so that readers find no gap either way.
+        hint of another run leads further, or another run may still move the hint, it may be believed at any moment or
+        not at all: then the oldest one goes first, each after the other, so that readers find no gap either way.
         """
-        if hint.leads_further:
+        if hint.leads_further or not self._is_alone:
             for each in paths:
                 self._store.delete(each)
         elif paths:
@@ -165,6 +171,28 @@ class PlanExecution:
             late = [number for number in self._plan.changelog_ids if number in there and number not in known]
             self._store.delete_all([f"{self._home}/changelog/changelog-{number}" for number in late])
 
+    def _listed(self) -> Mapping[str, Any]:
+        """The files of consumers; notes whether there is a plan of another run among them, which may move the hint.
+
+        Of two runs that write their plans before they look, at least one sees the other.
+        """
+        listed = self._store.list_written(self._consumers.directory)
+        self._is_alone = plans_of_runs(listed) == [self._name]
+        return listed
+
+    def _finds_nobody(self) -> bool:
+        self._listed()
+        return self._is_alone
+
+    def _check_pins(self) -> None:
+        """Check that no rollback restores an expired snapshot meanwhile, which the hint would show with a gap after it.
+
+        Such a call writes a pin and looks for plans before it does anything.
+        """
+        known = {each.name for each in self._picture.consumers}
+        if any(is_own_pin(each) and each not in known for each in self._consumers.names()):
+            raise MaintenanceConflictError(self._plan.table, "a rollback or copy was begun meanwhile")
+
     def _check_unchanged(self) -> None:
         """Find out whether something has appeared that needs what is to be deleted."""
         picture, plan = self._picture, self._plan
@@ -181,7 +209,7 @@ class PlanExecution:
             if not is_same:
                 raise MaintenanceConflictError(plan.table, "a tag was created, replaced or deleted meanwhile")
         known = {each.name.text: each.next_snapshot for each in picture.consumers}
-        for info in self._consumers.infos():
+        for info in self._consumers.infos(listed=self._listed()):
             late = info.name.text in plan.consumers and info not in picture.consumers
             # It is new, or was reset to an earlier snapshot.
             earlier = info.name.text not in known or info.next_snapshot < known[info.name.text]

@@ -15,11 +15,9 @@ from uuid import uuid4
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
-from pypaimon.streaming.maintenance.plan import PLAN_PREFIX
+from pypaimon.streaming.maintenance.plan import plans_of_runs
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-LEFTOVER_PREFIX = f"{PLAN_PREFIX}branch-"
-"""Prefix of the files that record what a deleted branch left for the next run. No run is under way for them."""
 _PREFIX = "pypaimon-pin-"
 
 
@@ -60,7 +58,7 @@ def pinned(directory: TableDirectory, snapshot_id: int, purpose: str) -> Iterato
 
     try:
         names = directory.store.list_names(consumers.directory)
-        plans = [each for each in names if each.startswith(PLAN_PREFIX) and not each.startswith(LEFTOVER_PREFIX)]
+        plans = plans_of_runs(names)
         if plans:
             raise MaintenanceConflictError(
                 directory.table.table_path,

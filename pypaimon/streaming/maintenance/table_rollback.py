@@ -149,11 +149,18 @@ class _Rollback:
         )
 
     def _check_history(self) -> None:
-        """Another snapshot of the tag's id shows that the tag is from before a rollback."""
-        if not self._target.is_there and self._directory.snapshots.refreshed(self._id) is not None:
+        """Check that the tag's snapshot has expired, and was not deleted by a rollback.
+
+        Then the table has another snapshot of its id, or ends before it. With it, the table would have a gap.
+        """
+        if self._target.is_there:
+            return
+        snapshots = self._directory.snapshots
+        latest = snapshots.get_latest_snapshot()
+        if snapshots.refreshed(self._id) is not None or (latest is not None and latest.id < self._id):
             raise StreamConfigError(
-                f"rollback: tag {self._target.tag!r} holds another snapshot {self._id} than the table has, because the "
-                "table was rolled back after it was made.",
+                f"rollback: the table does not have snapshot {self._id} as tag {self._target.tag!r} holds it, because "
+                "the table was rolled back after the tag was made.",
                 advice="Roll back with as_latest=True, which commits its state again.",
                 option="as_latest",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from pypaimon.streaming.maintenance.expiry_planner import EXPIRED
 from pypaimon.streaming.metadata.entry_kind import EntryKind
@@ -288,8 +289,13 @@ class Actors:
             # The reader finds out that it has come too late.
             del self.laws.held[name]
             return
-        following = min(json.loads(data)["nextSnapshot"] + self.rng.randint(0, 3), max(self.ids(), default=0) + 1)
-        self.put(path, json.dumps({"nextSnapshot": following}).encode())
+        before = json.loads(data)
+        following = min(before["nextSnapshot"] + self.rng.randint(0, 3), max(self.ids(), default=0) + 1)
+        value: dict[str, Any] = {"nextSnapshot": following}
+        if following == before["nextSnapshot"]:
+            # As the library does, so that a run that expires the consumer notices it.
+            value["save"] = before.get("save", 0) + 1
+        self.put(path, json.dumps(value).encode())
         if is_seen():
             self.laws.saved[name] = self.objects.now
         self.laws.held[name] = following - 1

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import MaintenancePolicy
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import (
     expiry_planner,
@@ -33,7 +34,7 @@ from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from support.maintenance import protection_histories as histories
 from support.maintenance.histories import cleaner_of_an_old_listing, position_without_a_file
-from support.maintenance.race_histories import hints_of_two_runs
+from support.maintenance.race_histories import hint_of_a_killed_run, hints_of_two_runs
 from support.maintenance.stage import Stage
 from support.maintenance.weather import Weather
 
@@ -111,6 +112,12 @@ def _all_at_once(run: Any, hint: EarliestHint, paths: Any) -> None:
     run._store.delete_all([*paths[1:], *paths[:1]])
 
 
+def _listed_alone(run: Any) -> Any:
+    found = _LISTED(run)
+    run._is_alone = True
+    return found
+
+
 def _no_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("move", "move_back", "check", "restore"):
         monkeypatch.setattr(EarliestHint, name, lambda *_: None)
@@ -161,7 +168,8 @@ def _without_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "write_atomic", write_atomic)
 
 
-_MOVE = EarliestHint.move
+_TO_JSON = Consumer.to_json
+_MOVE, _LISTED = EarliestHint.move, PlanExecution._listed
 MUTANTS = (
     Mutant("tags keep nothing", ("M1", "M9"), _without("tagged")),
     Mutant("snapshots keep nothing", ("M1", "M7", "M9"), _without("snapshots")),
@@ -176,7 +184,7 @@ MUTANTS = (
     ),
     Mutant(
         "consumers and tags are not looked at again",
-        ("M1", "M5"),
+        ("M1", "M4", "M5"),
         _set(PlanExecution, "_check_unchanged", lambda *_: None),
         BUSY,
     ),
@@ -240,6 +248,13 @@ MUTANTS = (
         options=histories.EXPIRING,
     ),
     Mutant(
+        "a save without progress changes no file",
+        ("M5",),
+        _set(Consumer, "to_json", lambda consumer, _=None: _TO_JSON(consumer)),
+        history=histories.save_without_progress,
+        options=histories.EXPIRING,
+    ),
+    Mutant(
         "changelogs are not kept",
         ("M2",),
         _set(plan_execution, "keep_changelogs", lambda *_: None),
@@ -264,5 +279,11 @@ MUTANTS = (
         ("M3",),
         _set(EarliestHint, "move", _moved_back),
         history=hints_of_two_runs,
+    ),
+    Mutant(
+        "plans of other runs are not looked for",
+        ("M3",),
+        _set(PlanExecution, "_listed", _listed_alone),
+        history=hint_of_a_killed_run,
     ),
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 
 from pypaimon.streaming import MaintenancePolicy
+from pypaimon.streaming.consumers.consumer_manager import consumers_of
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.maintenance.expiry_planner import EXPIRED
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.groups.invariants import BrokenLawError
 from support.maintenance.simulated_table import ROOT
 from support.maintenance.stage import Stage
@@ -32,7 +35,7 @@ def rollback_in_a_run(stage: Stage) -> None:
     stage.commit("a")
     stage.compact("a", "b")
     stage.commit("c")
-    stage.when("delete", "/snapshot/snapshot-2", lambda: stage.roll_back(snapshot=1))
+    stage.when("delete", "/snapshot/snapshot-", lambda: stage.roll_back(snapshot=1))
     stage.expire()
     stage.check_roots()
 
@@ -72,6 +75,27 @@ def late_save(stage: Stage) -> None:
     stage.commit("b")
     stage.pass_days(3)
     stage.when("delete", "/consumer/consumer-c", save)
+    stage.expire()
+
+
+def save_without_progress(stage: Stage) -> None:
+    """A reader that has nothing to read saves again, just before its consumer is marked as expired."""
+    stage.compares = True
+
+    def save() -> None:
+        consumers = consumers_of(TableDirectory.of(stage.handle()))
+        name = ConsumerName.parse("c")
+        found = consumers.look(name)
+        assert found is not None
+        consumers.replace(name, *found)
+        stage.laws.saved["c"] = stage.objects.now
+
+    stage.commit("a")
+    stage.consume("c", 2)
+    save()
+    stage.commit("b")
+    stage.pass_days(3)
+    stage.when("write", "/consumer/consumer-c", save)
     stage.expire()
 
 

@@ -37,6 +37,54 @@ def hint_of_two_runs(stage: Stage) -> None:
     stage.check_kept(2)
 
 
+def hint_of_a_killed_run(stage: Stage) -> None:
+    """A run gives up, and another one is killed just before the first one moves the hint back."""
+
+    def kill() -> None:
+        raise Killed
+
+    def expire() -> None:
+        stage.when("delete", "/snapshot/snapshot-", kill, skipped=1)
+        stage.expire()
+
+    for name in "abcdef":
+        stage.commit(name)
+    stage.when("write", "/snapshot/EARLIEST", lambda: stage.tag("t", 1))
+    stage.when("write", "/snapshot/EARLIEST", expire, skipped=1)
+    stage.expire()
+    stage.check_kept(1)
+
+
+def rollback_killed_beside_a_run(stage: Stage) -> None:
+    """It has restored an expired snapshot, which the hint hides that a run moves afterwards."""
+
+    def kill() -> None:
+        raise Killed
+
+    for name in "abcde":
+        stage.commit(name)
+    stage.tag("t", 1)
+    stage.expire(MaintenancePolicy(min_snapshots=3, max_snapshots=3))
+    stage.when("write", "/snapshot/LATEST", kill)
+    stage.when("write", "/consumer/maintenance-", lambda: stage.roll_back("t"))
+    stage.expire(MaintenancePolicy(min_snapshots=2, max_snapshots=2))
+
+
+def tag_of_lost_history(stage: Stage) -> None:
+    """A rollback is killed before it deletes the tags of the snapshots that it has deleted."""
+
+    def kill() -> None:
+        raise Killed
+
+    for name in "abcd":
+        stage.commit(name)
+    stage.tag("t", 4)
+    stage.when("delete", "/tag/tag-t", kill)
+    stage.roll_back(snapshot=2)
+    stage.roll_back("t")
+    stage.commit("e")
+
+
 def branch_goes(stage: Stage) -> None:
     """It is deleted while it is maintained."""
     stage.tag("t", stage.commit("a"))
@@ -65,6 +113,27 @@ def branch_goes_before_its_schemas(stage: Stage) -> None:
     stage.branch("b", "t")
     stage.pass_days(3)
     stage.when("list", "/branch-b/schema", lambda: stage.actors.drop_branch("b"))
+    stage.clean()
+
+
+def cleaner_in_a_new_branch(stage: Stage) -> None:
+    """A cleaner looks at a branch that is being created, before the branch has a schema."""
+    stage.tag("t", stage.commit("a"))
+    stage.pass_days(3)
+    stage.when("write", "/branch-b/schema/schema-0", stage.clean)
+    stage.create_branch("b", "t")
+
+
+def cleaner_after_a_killed_branch(stage: Stage) -> None:
+    """The process that creates a branch dies before the branch has a schema."""
+
+    def kill() -> None:
+        raise Killed
+
+    stage.tag("t", stage.commit("a"))
+    stage.pass_days(3)
+    stage.when("write", "/branch-b/schema/schema-0", kill)
+    stage.create_branch("b", "t")
     stage.clean()
 
 

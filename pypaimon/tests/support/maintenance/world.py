@@ -55,6 +55,8 @@ class World:
         # Runs that have looked for consumers for the last time: they do not see one that comes later.
         self.checked: set[int] = set()
         self._checking: set[int] = set()
+        # Runs and calls that were killed and have not ended yet.
+        self._dead: set[int] = set()
 
     def run(self) -> None:
         """Let the table live, then let it come to rest."""
@@ -198,6 +200,7 @@ class World:
     def _end(self) -> None:
         self.checked.discard(self.depth)
         self._checking.discard(self.depth)
+        self._dead.discard(self.depth)
         self.depth -= 1
         self._operations.pop()
 
@@ -239,7 +242,7 @@ class World:
 
     def handle(self, branch: str = "main") -> Any:
         """A handle of a process that begins now."""
-        handle = self.table.handle(MemoryFileIO(self.objects, self._request, self.compares), branch)
+        handle = self.table.handle(MemoryFileIO(self.objects, self._mortal_request, self.compares), branch)
         TableDirectory.of(handle).store._common.sleep = lambda _: None
         return handle
 
@@ -254,6 +257,18 @@ class World:
             orphan_age=rng.choice([None, DAY + 2 * self.weather.skew]),
             protect=() if self.position is None else (self.position,),
         )
+
+    def _mortal_request(
+        self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always
+    ) -> Any:
+        """A request of a process that makes no other one once it was killed, not even to tidy up."""
+        if self.depth in self._dead:
+            raise Killed
+        try:
+            return self._request(kind, path, answer, is_met)
+        except Killed:
+            self._dead.add(self.depth)
+            raise
 
     def _request(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
         """A request of maintenance."""
