@@ -16,7 +16,7 @@ from pypaimon.streaming.errors import (
     StoreError,
     TableChangedError,
 )
-from pypaimon.streaming.metadata.history import is_same_history
+from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import Limits

@@ -18,6 +18,7 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import QueryReusedError
 from pypaimon.streaming.io.conditional_writes import Seen
+from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -281,7 +282,7 @@ class CommitLedger:
         rolled_back = (0 if latest is None else latest.id) < before
         for number, snapshot in newest_first(self._directory, 0 if latest is None else latest.id, max(before, 1)):
             if number == before:
-                rolled_back = snapshot is not None and record.fingerprint not in (None, snapshot.fingerprint)
+                rolled_back = snapshot is not None and not is_same_history(record.fingerprint, snapshot.fingerprint)
             elif snapshot is None:
                 return self._status(batch, latest, found, _uncertain(record), _gone(self.user, number))
             elif snapshot.commit_user == self.user:

@@ -27,6 +27,7 @@ from pypaimon.streaming.commit.publishing import NotPublishedError, TakenError, 
 from pypaimon.streaming.commit.request import CommitPlan, CommitRequest
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import OR_REPLACED, BatchOrderError, KeyIndexConflictError, PaimonStreamError
+from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -185,7 +186,7 @@ class SnapshotCommit:
         except PaimonStreamError as error:
             self._error = error
             return False
-        rolled_back = there is not None and there.fingerprint != self._fingerprint
+        rolled_back = there is not None and not is_same_history(self._fingerprint, there.fingerprint)
         rolled_back = rolled_back or (self._known.must_exist and there is None)
         if rolled_back or (0 if self._latest is None else self._latest.id) < self._examined:
             kind = GaveUpError if self.uncertain else RolledBackError
@@ -194,10 +195,11 @@ class SnapshotCommit:
 
     def _is_still_latest(self) -> bool:
         """Whether the snapshot that was the latest one is there, and no next one. Two requests."""
-        if self._latest is None or (self._latest.id, self._latest.fingerprint) != (self._examined, self._fingerprint):
+        latest = self._latest
+        if latest is None or latest.id != self._examined or not is_same_history(self._fingerprint, latest.fingerprint):
             return False
         there = self.directory.snapshots.refreshed(self._examined)
-        is_there = there is not None and there.fingerprint == self._fingerprint
+        is_there = there is not None and there.is_same_commit(latest)
         return is_there and self.directory.snapshots.refreshed(self._examined + 1) is None
 
     def _examine_new_snapshots(self) -> Outcome | None:
@@ -263,7 +265,7 @@ class SnapshotCommit:
             return True
         # The id of the draft was used already then and has expired, or is not the next one: a file of that id
         # could be created although it must not.
-        return there is None or there.fingerprint != self._latest.fingerprint
+        return there is None or not there.is_same_commit(self._latest)
 
     def _publish(self, draft: Draft) -> Outcome | None:
         """Publish. None: try again."""

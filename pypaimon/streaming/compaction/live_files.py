@@ -268,7 +268,7 @@ class LiveEntries:
         if last is None or not 0 <= snapshot.id - last.id <= _MOST_SNAPSHOTS:
             return None
         there = directory.snapshots.try_get(last.id)
-        if there is None or there.fingerprint != last.fingerprint:
+        if there is None or not there.is_same_commit(last):
             return None
         numbers = range(last.id + 1, snapshot.id + 1)
         found = directory.snapshots.get_snapshots_batch(numbers)

@@ -18,7 +18,7 @@ from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.metadata.history import is_same_history
+from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.json_fields import parse_fields

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.doctor.examination import Examination
 from pypaimon.streaming.doctor.findings import Finding, Level, age, count
-from pypaimon.streaming.metadata.history import is_same_history
+from pypaimon.streaming.metadata.fingerprints import is_same_history
 
 _DAY_MILLIS = 86_400_000
 _RENEWED = 2

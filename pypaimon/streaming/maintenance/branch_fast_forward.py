@@ -22,6 +22,7 @@ from pypaimon.streaming.maintenance.branch_files import (
     existing_branch,
     is_same_schema,
     known_snapshots,
+    last_common,
     schema_files,
     schema_path,
 )
@@ -120,11 +121,10 @@ class _FastForward:
             raise StreamConfigError(f"fast_forward: branch {other.branch!r} has no snapshot.")
         self._tags, self._new_tags = tags_of(own), tags_of(other)
         self._schemas, self._new_schemas = schema_files(own), schema_files(other)
-        ours, theirs = (
+        self._fork = last_common(
             known_snapshots(self._snapshots.values(), self._tags),
             known_snapshots(self._new.values(), self._new_tags),
         )
-        self._fork = max((number for number, _ in ours & theirs), default=None)
         # Whether an earlier call, which was killed, has replaced a part of a history of which nothing stays.
         self._is_begun = self._fork is not None and pinned_before(other, _REPLACEMENT) is not None
         # What stays: the snapshots up to the fork
@@ -165,10 +165,8 @@ class _FastForward:
 
     def _is_left_over(self, number: int) -> bool:
         """Whether a snapshot should have been replaced by an earlier call, which was killed."""
-        return self._is_begun and self._snapshots[number].fingerprint != self._fingerprint(number)
-
-    def _fingerprint(self, number: int) -> str | None:
-        return self._new[number].fingerprint if number in self._new else None
+        new = self._new.get(number)
+        return self._is_begun and (new is None or not self._snapshots[number].is_same_commit(new))
 
     @property
     def _copied(self) -> list[int]:
@@ -340,7 +338,7 @@ class _FastForward:
             there = self._own.snapshots.refreshed(number)
             if there is None and failed is not None:
                 raise failed
-            if there is None or there.fingerprint != self._new[number].fingerprint:
+            if there is None or not there.is_same_commit(self._new[number]):
                 raise MaintenanceConflictError(self._table.name, f"snapshot {number} was committed meanwhile")
 
     def _stored(self, number: int) -> bytes:

@@ -99,10 +99,18 @@ def is_same_schema(first: bytes, second: bytes) -> bool:
     return first == second or bool(json.loads(first) == json.loads(second))
 
 
-def known_snapshots(snapshots: Iterable[Snapshot], tags: Iterable[Tag]) -> set[tuple[int, str]]:
-    """Ids and delta lists of the snapshots that a branch has, or had and tags keep."""
-    # Not fingerprints: Java 1 leaves the uuid out of tags.
-    return {(each.id, each.delta_manifest_list) for each in (*snapshots, *(tag.snapshot for tag in tags))}
+def known_snapshots(snapshots: Iterable[Snapshot], tags: Iterable[Tag]) -> list[Snapshot]:
+    """The snapshots that a branch has, or had and tags keep."""
+    return [*snapshots, *(tag.snapshot for tag in tags)]
+
+
+def last_common(ours: Iterable[Snapshot], theirs: Iterable[Snapshot]) -> int | None:
+    """The id of the last snapshot that is among both; None: there is none."""
+    by_id: dict[int, list[Snapshot]] = {}
+    for each in theirs:
+        by_id.setdefault(each.id, []).append(each)
+    common = (each.id for each in ours if any(map(each.is_same_commit, by_id.get(each.id, ()))))
+    return max(common, default=None)
 
 
 def schema_path(directory: TableDirectory, number: int) -> str:

@@ -20,6 +20,7 @@ from pypaimon.streaming.maintenance.branch_files import (
     existing_branch,
     is_same_schema,
     known_snapshots,
+    last_common,
     schema_files,
 )
 from pypaimon.streaming.maintenance.partitions import check_no_chain
@@ -122,7 +123,7 @@ class _Merge:
     def of(target: TableDirectory, source: TableDirectory) -> _Merge:
         """Find out what the source has, and since when both have only appended."""
         ours, theirs = (known_snapshots(each.snapshots.list_snapshots(), tags_of(each)) for each in (target, source))
-        fork = max((number for number, _ in ours & theirs), default=None)
+        fork = last_common(ours, theirs)
         for each in (source, target):
             _check_appended(each, fork)
         live = TableState(source, source.snapshots.get_latest_snapshot()).files(None)

@@ -17,6 +17,7 @@ from pypaimon.streaming.errors import (
     TableChangedError,
 )
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
@@ -217,7 +218,7 @@ class SnapshotRangeValidator:
     def stands(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot is still in the table: neither expired nor rolled back. One request."""
         found = self._directory.snapshots.refreshed(snapshot.id)
-        return found is not None and found.fingerprint == snapshot.fingerprint
+        return found is not None and found.is_same_commit(snapshot)
 
     @contextmanager
     def reading(self, *snapshots: Snapshot, changelog: bool = False) -> Iterator[None]:
@@ -265,12 +266,3 @@ class SnapshotRangeValidator:
         snapshots = self._directory.snapshots
         found = snapshots.refreshed(snapshot_id)
         return snapshots.refreshed_changelog(snapshot_id) if found is None and self.with_changelogs else found
-
-
-def is_same_history(saved: str | None, found: str | None) -> bool:
-    """Whether two fingerprints are of one snapshot. An unknown fingerprint agrees with any.
-
-    Positions, consumers, shards, groups, targets and checkpoints all use this comparison. Each compares the snapshot
-    before its next one with the table before a row of the next one is handed out.
-    """
-    return saved is None or found is None or saved == found

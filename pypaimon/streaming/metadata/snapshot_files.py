@@ -19,6 +19,7 @@ from pypaimon.streaming.errors import CorruptTableError, StoreError, StreamConfi
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.file_paths import check_file_name
+from pypaimon.streaming.metadata.fingerprints import fingerprint, is_same_history
 
 _LOG = StreamLog(__name__)
 _CACHED_SNAPSHOTS = 4096
@@ -128,20 +129,11 @@ class Snapshot:
     @property
     def fingerprint(self) -> str:
         """Distinguishes this snapshot from another one with its id, after a rollback or a re-creation."""
-        return self.uuid or f"{self.commit_user}/{self.commit_identifier}/{self.time_millis}"
+        return fingerprint(self.commit_user, self.commit_identifier, self.time_millis, self.uuid)
 
     def is_same_commit(self, other: Snapshot) -> bool:
-        """Whether the files of a snapshot, tag or changelog hold one commit.
-
-        Java 1 leaves out `uuid` when it writes a snapshot as a tag or changelog. Names of manifest lists are random.
-        """
-        if self.uuid is not None and other.uuid is not None:
-            return self.uuid == other.uuid
-        return (self.id, self.base_manifest_list, self.delta_manifest_list) == (
-            other.id,
-            other.base_manifest_list,
-            other.delta_manifest_list,
-        )
+        """Whether the files of a snapshot, tag or changelog hold one commit."""
+        return self.id == other.id and is_same_history(self.fingerprint, other.fingerprint)
 
     @property
     def state_lists(self) -> tuple[str, ...]:

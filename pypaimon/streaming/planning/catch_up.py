@@ -21,6 +21,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.data_file_meta import manifest_entries
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -127,7 +128,7 @@ class CatchUpScanner:
         if state.next_id > 1:
             before = self._directory.snapshots.try_get(state.next_id - 1)
             known = None if state.before is None else state.before.fingerprint
-            if before is None or known not in (None, before.fingerprint):
+            if before is None or not is_same_history(known, before.fingerprint):
                 return None
         ahead = tuple(takewhile(partial(self._fits, state), state.ahead))
         try:

@@ -100,7 +100,7 @@ class ChainStarts:
         for _ in range(_LOOKS):
             delta = self._delta.get_latest_snapshot()
             after = self.directory.snapshots.get_latest_snapshot()
-            if _fingerprint(before) == _fingerprint(after):
+            if before == after or (before and after and before.is_same_commit(after)):
                 return self._start(after, delta, merged)
             before = after
         raise StoreError(f"Branch '{self.chain.snapshot}' changed during each of {_LOOKS} reads; retry.")
@@ -153,10 +153,6 @@ class ChainStarts:
         if snapshot is None:
             return None
         return replace(snapshot, id=0, schema_id=self._schema.id, watermark=None, total_record_count=None)
-
-
-def _fingerprint(snapshot: Snapshot | None) -> tuple[int, str] | None:
-    return None if snapshot is None else (snapshot.id, snapshot.fingerprint)
 
 
 _Numbers = npt.NDArray[np.int64]

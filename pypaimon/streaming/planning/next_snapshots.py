@@ -12,7 +12,8 @@ from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.retried_requests import asked_ahead
-from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator, is_same_history
+from pypaimon.streaming.metadata.fingerprints import is_same_history
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.planning.planner_state import Begun, Following, ReadingFull, ReadingRange, SnapshotMark, Step
 
@@ -331,7 +332,7 @@ class HistoryCheck:
             except (CorruptTableError, StoreError):
                 # The error is raised when the stream reaches that snapshot.
                 return False
-            return found is not None and found.fingerprint == last.fingerprint
+            return found is not None and found.is_same_commit(last)
 
         return unchanged
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 from pypaimon.streaming.filtering.field_paths import rebound_filter
 from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.io.retried_requests import asked_ahead
-from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history
+from pypaimon.streaming.metadata.fingerprints import is_same_history
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind

@@ -14,7 +14,8 @@ from pypaimon.streaming.errors import (
     StreamConfigError,
 )
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator, is_same_history
+from pypaimon.streaming.metadata.fingerprints import is_same_history
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -214,7 +215,8 @@ class PositionResolver:
             return ReadingFull(snapshot, position.unit, chain, created_after)
         inside = position.unit is not None
         last = position.snapshot if inside else position.snapshot - 1
-        if latest is not None and (latest.id, latest.fingerprint) == (last, position.fingerprint) and not inside:
+        read = None if inside else position.fingerprint
+        if latest is not None and latest.id == last and read and is_same_history(read, latest.fingerprint):
             # It was read before the schema of this table, and nothing had followed it.
             self.directory.snapshots.know(latest)
             return Following(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError
-from pypaimon.streaming.metadata.history import is_same_history
+from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.arguments import a_batch, needed

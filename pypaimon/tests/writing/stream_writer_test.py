@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,24 @@ def test_commits_are_counted_and_a_new_writer_continues(table: Table) -> None:
             assert writer.last_committed == 2 * number + 1
     assert [table.snapshot(each)["commitIdentifier"] for each in table.ids()] == [0, 1, 2, 3, 4, 5]
     assert {table.snapshot(each)["commitUser"] for each in table.ids()} == {"writer"}
+
+
+def test_a_writer_continues_after_an_earlier_version(table: Table) -> None:
+    """Its record knows a snapshot by the `uuid` alone."""
+    for number in range(2):
+        with table.writer().open_sync() as writer:
+            writer.write(rows(number))
+            writer.commit()
+    (record,) = (table.path / "consumer").glob("sink-*")
+    value = json.loads(record.read_text())
+    _, _, uuid = value["mark"].rpartition("#")
+    assert len(uuid) == 36
+    record.write_text(json.dumps({**value, "mark": uuid}))
+    with table.writer().open_sync() as writer:
+        assert writer.last_committed == 1
+        writer.write(rows(2))
+        writer.commit()
+    assert table.ids() == [1, 2, 3]
 
 
 def test_an_identifier_that_the_table_holds_is_not_committed_again(table: Table) -> None:

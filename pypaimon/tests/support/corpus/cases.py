@@ -81,8 +81,8 @@ class OnFile:
 
     Attributes:
         snapshots: Ids of those that have not expired.
-        fingerprints: What tells each, and each long-lived changelog, from another one with the same id: its uuid, else
-            commit user, identifier and time; None for a damaged file.
+        fingerprints: What tells each, and each long-lived changelog, from another one with the same id: commit user,
+            identifier and time, and its uuid; None for a damaged file.
     """
 
     snapshots: frozenset[int] = frozenset()
@@ -186,7 +186,8 @@ def _fingerprints(files: Iterable[Path]) -> dict[int, str | None]:
     for path in files:
         try:
             value = json.loads(path.read_text())
-            said = value.get("uuid") or "{commitUser}/{commitIdentifier}/{timeMillis}".format(**value)
+            said = "{commitUser}/{commitIdentifier}/{timeMillis}".format(**value)
+            said += f"#{value['uuid']}" if value.get("uuid") else ""
         except ValueError:
             said = None
         found[int(path.name.rpartition("-")[2])] = said

@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 KEYED = {"bucket": "2"}
 LONG_LIVED = {"changelog.num-retained.min": "1", "changelog.num-retained.max": "6"}
+OLD_PARTITIONS = {
+    "partition.expiration-time": "7 d",
+    "partition.timestamp-pattern": "$p-01-01",
+    "partition.expiration-check-interval": "0 s",
+}
+PARTITIONS = (2020, 2999)
+"""The values of partitioned tables, the first of which expires."""
 _FIELDS = [["k", "BIGINT NOT NULL"], ["p", "INT NOT NULL"], ["v", "INT"]]
 _EXTERNAL = {"data-file.external-paths": "file://{root}/external", "data-file.external-paths.strategy": "round-robin"}
 _BLOBS = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
@@ -38,6 +45,11 @@ class Kind:
     @property
     def is_partitioned(self) -> bool:
         return "p" in self.keys or "partition.legacy-name" in self.options
+
+    @property
+    def is_long_lived(self) -> bool:
+        """Whether its changelogs outlive their snapshots."""
+        return "changelog.num-retained.max" in self.options
 
     @property
     def may_produce(self) -> bool:

@@ -14,9 +14,8 @@ RULES = {
     "a consumer that appeared": "It has saved after the plan was made, before anything was deleted.",
     "another branch": "Java judges by the snapshots of the branch that expires, and by the tags of main.",
     "a tag of a branch": "Java asks only the tags of main, for all branches.",
-    "came back": "A rollback as latest adds files again. Java deletes what deltas between have deleted, unless a tag "
-    "holds it.",
-    "changelogs of tags": "Java keeps the changelog manifests of tagged snapshots, whose changelog files it deletes.",
+    "came back": "A rollback as latest adds files again. Java deletes what commits in between have deleted, unless a "
+    "tag holds it.",
     "until its deletion expires": "Without a producer Java keeps the data files of a long-lived changelog until that "
     "of the commit expires that has deleted them.",
     "a deleted branch": "Java leaves the files of a deleted branch, which maintenance here takes.",
@@ -86,16 +85,13 @@ class Comparison:
             return "another branch"
         if own and any(each.startswith(f"{own}/tag/") for each in needers):
             return "a tag of a branch"
-        return "came back" if needers and self.may_return else None
+        return "came back" if self.may_return and needers & self.theirs.small else None
 
     def _rule_of_theirs(self, name: str) -> str | None:
         needers = self.before.needers(name)
         if not needers:
             return "a deleted branch"
-        if name in self.theirs.deleted:
-            return "until its deletion expires"
-        tagged = any("tag/" in each for each in self.ours.small)
-        return "changelogs of tags" if tagged and name.startswith("manifest") else None
+        return "until its deletion expires" if name in self.theirs.deleted else None
 
     @staticmethod
     def _branch_of(path: str) -> str:

@@ -29,7 +29,7 @@ from pypaimon.streaming.maintenance import (
 from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from support.java.live import LiveJava
 from support.java.twins import write
-from support.maintenance.twin_kinds import Kind
+from support.maintenance.twin_kinds import OLD_PARTITIONS, PARTITIONS, Kind
 from support.maintenance.twin_roots import MAIN, Left, Roots
 from support.tables.named_files import deleted_by_commits, files_of, needed_by_roots
 from support.tables.streamed_table import available
@@ -37,12 +37,7 @@ from support.tables.streamed_table import available
 KEPT = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "3", "snapshot.expire.limit": "1000"}
 """What both keep. A writer of Java that maintains removes a bounded part of what is due; here it is all."""
 KEEP_ALL = MaintenancePolicy(min_snapshots=100_000, expire_limit=0, expire_tags=False)
-OLD_PARTITIONS = {
-    "partition.expiration-time": "7 d",
-    "partition.timestamp-pattern": "$p-01-01",
-    "partition.expiration-check-interval": "0 s",
-}
-PARTITIONS = (2020, 2999)
+_CONSUMERS = ["ours", "ours.shard-0-of-2", "ours.member-a", "shared.group", "ours.first-plan"]
 
 
 class TwinTable:
@@ -120,13 +115,9 @@ class TwinTable:
             files=frozenset(files),
             needs=needs,
             lost=frozenset(lost),
-            deleted=frozenset() if lost or not self._is_long_lived else frozenset(deleted_by_commits(self.path)),
+            deleted=frozenset(deleted_by_commits(self.path)) if self.kind.is_long_lived else frozenset(),
             consumers=consumers,
         )
-
-    @property
-    def _is_long_lived(self) -> bool:
-        return "changelog.num-retained.max" in self.kind.options
 
     def live_files(self) -> set[str]:
         """The names of the files that the latest snapshot needs."""
@@ -229,8 +220,7 @@ class TwinTable:
         if by == "java" and branch == MAIN:
             self.java.call("consumer", name="java", next=following)
             return
-        names = ["ours", "ours.shard-0-of-2", "ours.member-a", "shared.group", "ours.first-plan"]
-        self.put_consumer(self._random.choice(names), following, branch)
+        self.put_consumer(self._random.choice(_CONSUMERS), following, branch)
 
     def put_consumer(self, name: str, following: int, branch: str) -> None:
         """A consumer of this library stands at a snapshot; of a group there is a state, too."""
@@ -248,6 +238,13 @@ class TwinTable:
     def write(self, branch: str) -> None:
         """Let Java write."""
         self.java.call("write", flushes=[self._flush()], assigns=True, **_place_of(branch))
+
+    def commit_again(self, snapshot: int, *, with_tag: bool) -> None:
+        """Commit the state of a snapshot again. Java's expiry needs a tag of it, unless nothing of it was deleted."""
+        self.returned = True
+        tag = rollback(self.handle(), snapshot_id=snapshot, as_latest=True).holding_tag
+        if tag is not None and not with_tag:
+            delete_tag(self.handle(), tag)
 
     # ---- steps
 
@@ -305,7 +302,7 @@ class TwinTable:
                 rename_tag(self.handle(), name, new)
         elif what == "delete" and tags:
             # Java deletes files that a branch of the tag needs, and those of long-lived changelogs.
-            if by == "java" and not self.branches() and not self._is_long_lived:
+            if by == "java" and not self.branches() and not self.kind.is_long_lived:
                 self.java.call("tags", operation="delete", name=self._random.choice(tags))
             else:
                 delete_tag(self.handle(), self._random.choice(tags))
@@ -353,13 +350,15 @@ class TwinTable:
             self.java.call("analyze")
 
     def _roll_back(self, by: str) -> None:
-        if ids := self.ids()[-3:]:
-            if by == "java":
-                self.java.call("rollback", snapshot=self._random.choice(ids))
-            else:
-                as_latest = self._random.random() < 0.3 and self.kind.may_return
-                self.returned |= as_latest
-                rollback(self.handle(), snapshot_id=self._random.choice(ids), as_latest=as_latest)
+        if not (ids := self.ids()[-3:]):
+            return
+        snapshot = self._random.choice(ids)
+        if by == "java":
+            self.java.call("rollback", snapshot=snapshot)
+        elif self._random.random() < 0.5 and self.kind.may_return:
+            self.commit_again(snapshot, with_tag=self._random.random() < 0.5)
+        else:
+            rollback(self.handle(), snapshot_id=snapshot)
 
     def _drop_partition(self, by: str) -> None:
         if self.kind.is_partitioned and self.ids():

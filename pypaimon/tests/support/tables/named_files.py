@@ -42,14 +42,16 @@ def needed_by(table: Path, path: Path) -> Iterator[str]:
 
 
 def deleted_by_commits(table: Path) -> set[str]:
-    """Names of the data files that the commits of snapshots and long-lived changelogs without a producer deleted."""
+    """Names of the data files that the commits of snapshots and long-lived changelogs without a producer deleted.
+
+    Java may have deleted manifests of other branches.
+    """
     manifests, found = _Manifests(table / "manifest"), set()
     for path in (*table.rglob("changelog/changelog-[0-9]*"), *table.rglob("snapshot/snapshot-[0-9]*")):
         snapshot = json.loads(path.read_text())
-        delta = snapshot["deltaManifestList"]
-        if snapshot.get("changelogManifestList") is None and (table / "manifest" / delta).exists():
-            for manifest in manifests[delta]:
-                entries = manifests[manifest["_FILE_NAME"]]
+        if snapshot.get("changelogManifestList") is None:
+            for manifest in manifests.if_there(snapshot["deltaManifestList"]):
+                entries = manifests.if_there(manifest["_FILE_NAME"])
                 found.update(each["_FILE"]["_FILE_NAME"] for each in entries if each["_KIND"] != _ADD)
     return found
 
@@ -75,6 +77,12 @@ class _Manifests:
         if name not in self._read:
             self._read[name] = _records(self._directory / name)
         return self._read[name]
+
+    def if_there(self, name: str) -> list[Any]:
+        try:
+            return self[name]
+        except FileNotFoundError:
+            return []
 
 
 def _needed_by_snapshot(manifests: _Manifests, path: Path) -> Iterator[str]:
