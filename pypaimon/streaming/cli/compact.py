@@ -17,6 +17,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, console, format_option, print_result, show, table_of
 from pypaimon.streaming.cli.tables import TableSource, duration, null_text, on_table, pairs, patiently, retry_option
@@ -30,6 +31,8 @@ from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.filtering.partition_texts import partition_text
 from pypaimon.streaming.maintenance.commit_maintenance import When
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.paimon.handles import WritableTable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -173,6 +176,10 @@ def rescale(source: TableSource, buckets: int, chosen: Chosen, dry_run: bool, as
     report = rescale_table(table, buckets, dry_run=dry_run, **chosen)
     _print_buckets(table, report, dry_run, as_json)
     _print_report(source.name, report, dry_run, as_json, "replaced")
+    number = PaimonTable(table).total_buckets
+    if report.compacted and number not in (buckets, POSTPONE_BUCKET):
+        text = f"until the table's option 'bucket' is {buckets}, not {number}"
+        say(f"{source.name}: writers refuse these partitions {text}")
 
 
 def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:

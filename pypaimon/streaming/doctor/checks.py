@@ -174,6 +174,18 @@ def files(seen: Examination) -> Iterator[Finding]:
         yield Finding(Level.OK, f"{text}.", facts=facts)
 
 
+def bucket_numbers(seen: Examination) -> Iterator[Finding]:
+    """Partitions that writers refuse, because the number of buckets was changed."""
+    layout, number = seen.layout, seen.traits.bucket
+    if layout is not None and layout.other_counts:
+        others = " and ".join(map(str, layout.other_counts))
+        text = (
+            f"Partitions are divided into {others} buckets, and the option 'bucket' is {number}: writers refuse them."
+        )
+        advice = f"Divide them again: paimon-stream rescale {seen.table} {number}. Or set 'bucket' back."
+        yield Finding(Level.PROBLEM, text, advice, {"bucket": number, "others": list(layout.other_counts)})
+
+
 def later(seen: Examination) -> Iterator[Finding]:
     """Committed rows that a stream gets only after a compaction."""
     layout = seen.layout
@@ -231,6 +243,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "snapshots": snapshots,
         "start": start,
         "files": files,
+        "bucket_numbers": bucket_numbers,
         "waiting": later,
         "overwrites": overwrites,
         "vanishing": vanishing,

@@ -51,8 +51,8 @@ SMALL_SHARE = 10
 """A file is small if it is smaller than the target size divided by this number."""
 
 # What is counted and what identifies a file. The other columns would take most of the memory.
-_COLUMNS = ["kind", "partition", "bucket", "level", "file_name", "file_size", "row_count", "extra_files"]
-_COLUMNS += ["embedded_index", "external_path"]
+_COLUMNS = ["kind", "partition", "bucket", "total_buckets", "level", "file_name", "file_size", "row_count"]
+_COLUMNS += ["extra_files", "embedded_index", "external_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Layout:
         most_runs: Sorted runs in the bucket that has most of them: each file of level 0, and each other level.
         later_files: Files that a first plan leaves out, because their rows come as changelog after compaction.
         postponed_files: Files in bucket -2, which a compaction will distribute.
+        other_counts: Numbers of buckets that some partitions are divided into, and the table's option does not name.
     """
 
     files: int
@@ -82,6 +83,7 @@ class Layout:
     most_runs: int
     later_files: int
     postponed_files: int
+    other_counts: tuple[int, ...]
 
     @staticmethod
     def read(directory: TableDirectory, snapshot: Snapshot, traits: TableTraits, target_bytes: int) -> Layout:
@@ -117,6 +119,7 @@ class Layout:
         runs = per_bucket["run_count_distinct"]
         is_merged = pc.and_(pc.greater(runs, 1), pc.not_equal(per_bucket["bucket"], POSTPONE_BUCKET))
         is_postponed = pc.equal(entries["bucket"], POSTPONE_BUCKET)
+        counts = pc.unique(entries["total_buckets"]).to_pylist() if traits.bucket > 0 else []
         is_later = pc.and_(pc.less(level, traits.lowest_state_level), pc.invert(is_postponed))
         return Layout(
             files=entries.num_rows,
@@ -129,6 +132,7 @@ class Layout:
             most_runs=(pc.max(runs).as_py() or 0) if traits.primary_key else 0,
             later_files=_sum(is_later),
             postponed_files=_sum(is_postponed),
+            other_counts=tuple(sorted(each for each in counts if each > 0 and each != traits.bucket)),
         )
 
 

@@ -229,8 +229,8 @@ class RecordWriter:
             values = dict(zip(self._table.partition_keys, partition, strict=True))
             raise UnsupportedTableError(
                 f"The rows of partition {values} are divided into {buckets} buckets, and the table's option 'bucket' "
-                f"is {self._table.total_buckets}: rows of one key would be in two buckets. Overwrite the partition "
-                "with its own rows first (INSERT OVERWRITE), or set 'bucket' back."
+                f"is {self._table.total_buckets}: rows of one key would be in two buckets. Rescale the table "
+                f"(paimon-stream rescale {self._table.name} {self._table.total_buckets}), or set 'bucket' back."
             )
         return self._state.sequence
 

@@ -225,6 +225,17 @@ def test_the_kind_of_buckets_is_reported(bucket: str, words: str, tmp_path: Path
     assert only(table, "kind").text == f"A primary-key table (k) with merge engine deduplicate, {words}."
 
 
+def test_partitions_that_writers_refuse_are_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, program = committed(tmp_path, 1, primary_key=True), Program(tmp_path, capsys)
+    assert found(table, "bucket_numbers") == []
+    assert "until the table's option 'bucket' is 3, not 2" in program("rescale", "db.t", "3").err
+    finding = only(table, "bucket_numbers")
+    assert (finding.level, finding.facts) == (Level.PROBLEM, {"bucket": 2, "others": [3]})
+    assert "paimon-stream rescale db.t 2" in finding.advice
+    assert "until" not in program("rescale", "db.t", "2").err
+    assert found(table, "bucket_numbers") == []
+
+
 def test_of_a_chain_table_the_branch_that_streams_follow_is_looked_at(tmp_path: Path) -> None:
     diagnosis = diagnose(ChainTable(tmp_path).handle())
     assert diagnosis.findings[0].text.startswith(f"A chain table; what follows is of its branch {DELTA}. A primary-key")
