@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import itertools
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,7 +109,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests, and tell xdist which share a worker: those of a file, and those of a fixture of `SHARED`.
+    """Order the tests, and tell xdist which share a worker: those of a file, of a fixture of `SHARED`, or marked so.
 
     Raises:
         pytest.UsageError: A test lacks the mark that its fixture asks for.
@@ -117,8 +119,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in NEEDS_MARK:
             if name in fixtures and item.get_closest_marker(name) is None:
                 raise pytest.UsageError(f"{item.nodeid} takes the fixture `{name}`: mark it with pytest.mark.{name}")
-        group = next((name for name in SHARED if name in fixtures), item.path.stem)
-        item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("xdist_group") is None:
+            group = next((name for name in SHARED if name in fixtures), item.path.stem)
+            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: (_rank(item), item.path))
     order = config.getoption("files")
     if order != "usual":
@@ -168,6 +171,16 @@ def _log_levels() -> Iterator[None]:
 def _commits_once(request: pytest.FixtureRequest) -> None:
     """No two tables of a test hold the same snapshot."""
     kept_commits.begin_test(anew=request.node.get_closest_marker("new_files") is not None)
+
+
+_paths = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty directory, as pytest's own fixture makes it, which looks through those of all earlier tests each time."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}-{next(_paths)}", numbered=False)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ import org.apache.paimon.append.dataevolution.DataEvolutionCompactCoordinator;
 import org.apache.paimon.append.dataevolution.DataEvolutionCompactTask;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
-import org.apache.paimon.catalog.CatalogFactory;
+import org.apache.paimon.catalog.FileSystemCatalog;
 import org.apache.paimon.catalog.Identifier;
 import org.apache.paimon.consumer.Consumer;
 import org.apache.paimon.consumer.ConsumerManager;
@@ -47,6 +47,7 @@ import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.data.variant.GenericVariant;
 import org.apache.paimon.data.variant.Variant;
 import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.fs.Path;
 import org.apache.paimon.index.BucketAssigner;
 import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.index.SimpleHashBucketAssigner;
@@ -196,14 +197,16 @@ public final class Harness {
         zone(command.hasNonNull("zone") ? command.get("zone").asText() : ZONE);
         Options options = new Options();
         options.set("warehouse", command.get("warehouse").asText());
-        options.set("cache-enabled", "false");
         if (catalog != null) {
             catalog.close();
         }
         followers.clear();
         owners.clear();
         identifier = 0;
-        catalog = CatalogFactory.createCatalog(CatalogContext.create(options));
+        Path warehouse = new Path(command.get("warehouse").asText());
+        BufferedFileIO fileIO = new BufferedFileIO();
+        fileIO.checkOrMkdirs(warehouse);
+        catalog = new FileSystemCatalog(fileIO, warehouse, CatalogContext.create(options));
         catalog.createDatabase("d", true);
         Schema.Builder schema = Schema.newBuilder();
         for (JsonNode field : command.get("fields")) {

@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.soak, pytest.mark.slow]
 
 MONTH, DAY = 43_200, 1440
 """A commit a minute."""
-COMMITS = int(os.environ.get("MONTH_COMMITS", MONTH if SOAK else 600))
+COMMITS = int(os.environ.get("MONTH_COMMITS", MONTH if SOAK else 240))
 DAYS = max(2, COMMITS // DAY)
-WARM_UP, BETWEEN, KEYS, KEPT = 200, 20, 50, 60
+WARM_UP, BETWEEN, KEYS, KEPT = 140, 20, 50, 60
 """Commits before the first day, commits between two compactions, keys, and snapshots that the options keep."""
 CHANGES = KEYED.append(pa.field("kind", pa.string()))
 

@@ -23,7 +23,7 @@ from pypaimon.streaming.testing import SmallTable, check_target
 from support import programs
 from support.samples import sample_seed, some
 
-pytestmark = [pytest.mark.server, pytest.mark.soak]
+pytestmark = [pytest.mark.server, pytest.mark.soak, pytest.mark.xdist_group("postgres")]
 
 KEYED, APPENDED = ("id",), ()
 

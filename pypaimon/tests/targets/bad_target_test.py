@@ -30,7 +30,7 @@ from support.tables.target_places import (
     SQLitePlace,
 )
 
-pytestmark = [pytest.mark.server, pytest.mark.soak]
+pytestmark = [pytest.mark.server, pytest.mark.soak, pytest.mark.xdist_group("postgres")]
 
 
 class Copy:

@@ -9,15 +9,20 @@ import pytest
 
 from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
-from support.stores.postgres_server import postgres
+from support.stores.postgres_server import new_database, postgres
 from support.tables.target_places import Place
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A server of Postgres."""
+@pytest.fixture(scope="session")
+def _postgres() -> Iterator[str]:
     with postgres() as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def address(request: pytest.FixtureRequest, _postgres: str) -> str:
+    """A database of Postgres for the tests of a module. Modules that ask for one are of the group `postgres`."""
+    return new_database(_postgres, request.module.__name__)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from support.crash.killed_target import check_killed
 from support.samples import SOAK, some
 from support.tables.target_places import LOCAL_PLACES, Keys, Place, PostgresPlace
 
-pytestmark = [pytest.mark.server, pytest.mark.soak]
+pytestmark = [pytest.mark.server, pytest.mark.soak, pytest.mark.xdist_group("postgres")]
 
 KEYED, APPENDED = ("id",), ()
 KINDS = (*LOCAL_PLACES, "Postgres")

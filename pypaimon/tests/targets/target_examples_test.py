@@ -13,10 +13,9 @@ from pypaimon.streaming import StreamConfigError, replicate
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.repository import ROOT
-from support.stores.postgres_server import postgres
 from support.tables.target_places import DeltaPlace, PostgresPlace
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("postgres")]
 
 
 def example(name: str) -> Any:
@@ -27,25 +26,24 @@ def example(name: str) -> Any:
     return module
 
 
-def test_a_table_of_postgres_is_copied_again_after_its_connection_is_lost(tmp_path: Path) -> None:
+def test_a_table_of_postgres_is_copied_again_after_its_connection_is_lost(tmp_path: Path, address: str) -> None:
     source, program = SmallTable(tmp_path / "w"), example("postgres_copy")
     source.commit({"id": 1})
     pauses: list[float] = []
-    with postgres() as address:
-        place = PostgresPlace(address, "public")
-        lost = [address.replace("/tmp/", "/nowhere/")] * 2
+    place = PostgresPlace(address, "public")
+    lost = [address.replace("host=", "host=/nowhere")] * 2
 
-        def attempt() -> None:
-            program.copy(source.builder(), lost.pop() if lost else address, "public.copy", ["id"])
+    def attempt() -> None:
+        program.copy(source.builder(), lost.pop() if lost else address, "public.copy", ["id"])
 
-        program.serve(attempt, pauses.append)
-        source.commit({"id": 2})
-        program.serve(attempt, pauses.append)
-        assert in_order(place.held()) == in_order(source.rows())
-        assert pauses == [1.0, 2.0]
-        source.commit(("-D", {"id": 1}))
-        with pytest.raises(StreamConfigError, match="the target has no keys"):
-            program.serve(lambda: program.copy(source.builder(), address, "public.copy", []), pauses.append)
+    program.serve(attempt, pauses.append)
+    source.commit({"id": 2})
+    program.serve(attempt, pauses.append)
+    assert in_order(place.held()) == in_order(source.rows())
+    assert pauses == [1.0, 2.0]
+    source.commit(("-D", {"id": 1}))
+    with pytest.raises(StreamConfigError, match="the target has no keys"):
+        program.serve(lambda: program.copy(source.builder(), address, "public.copy", []), pauses.append)
 
 
 def test_a_delta_table_is_copied_and_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

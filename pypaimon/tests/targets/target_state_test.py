@@ -38,7 +38,7 @@ from support.crash.killed_target import race
 from support.samples import some
 from support.tables.target_places import LOCAL_PLACES, DeltaPlace, IcebergPlace, Keys, PostgresPlace, Rows, SQLitePlace
 
-pytestmark = [pytest.mark.server, pytest.mark.soak]
+pytestmark = [pytest.mark.server, pytest.mark.soak, pytest.mark.xdist_group("postgres")]
 
 ALL = [*LOCAL_PLACES, "Postgres", "Paimon"]
 

