@@ -62,12 +62,12 @@ def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -
         for message in messages:
             owners = buckets.setdefault((tuple(message.partition), message.bucket), {})
             owners.setdefault(number, []).extend(message.new_files)
-    for (_, bucket), owners in buckets.items():
+    for owners in buckets.values():
         if len(owners) > 1:
-            _check_bucket(table, bucket, owners)
+            _check_bucket(table, owners)
 
 
-def _check_bucket(table: PaimonTable, bucket: int, owners: dict[int, list[DataFileMeta]]) -> None:
+def _check_bucket(table: PaimonTable, owners: dict[int, list[DataFileMeta]]) -> None:
     directory, fields = table.new_directory(), table.key_fields
     keys = [
         pa.Table.from_batches([batch]).append_column("_task", pa.repeat(pa.scalar(number), batch.num_rows))
@@ -157,7 +157,7 @@ class Sink:
         """Query and batch of a write that must happen once; without a query it happens whenever it is run."""
         return self.options.query_id, self.options.batch_id or 0
 
-    def write(self, batches: Iterator[pa.RecordBatch], query: str | None, batch: int) -> TaskFiles:
+    def write(self, batches: Iterator[pa.RecordBatch], query: str | None) -> TaskFiles:
         """Write the rows of one task; if that fails, delete what was written.
 
         Raises:
