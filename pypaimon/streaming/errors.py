@@ -278,10 +278,6 @@ class IOTimeoutError(StoreError, TimeoutError):
     """A request did not return within the IO timeout. Nothing was lost: the next call repeats it."""
 
 
-class NothingThereError(StoreError):
-    """The table has no snapshot yet that a stream could start at."""
-
-
 def what_fails(error: BaseException) -> str:
     """What the errors of one outage have in common: the store that was asked, otherwise their class."""
     place = error.place if isinstance(error, StoreError) else None

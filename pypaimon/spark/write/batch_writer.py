@@ -33,7 +33,7 @@ class PaimonBatchWriter(SinkWriter, DataSourceArrowWriter):
     @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchTaskMessage:
         return BatchTaskMessage(
-            self._sink.write(iterator, *self._sink.identity), task_property("sql.streaming.queryId")
+            self._sink.write(iterator, self._sink.options.query_id), task_property("sql.streaming.queryId")
         )
 
     @readable

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from pypaimon.streaming.paimon.write_internals import CommitMessage
 
+_LOG = StreamLog(__name__)
+_USER_PREFIX = "spark-sink-"
 _BATCH_SIZE = 65536
 _LOOKS_EVERY, _MOST_SECONDS = 8, 30.0
 """Micro-batches of which one looks for what is due of maintenance, and how long that may hold it up."""
@@ -45,53 +47,6 @@ _LOOKS_EVERY, _MOST_SECONDS = 8, 30.0
 
 class KeyOwnersError(PaimonStreamError):
     """Two tasks wrote rows of the same primary key; nothing was committed."""
-
-
-def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -> None:
-    """Refuse a batch in which two tasks wrote the same key. Reads the keys of buckets that several tasks wrote.
-
-    Tasks number their rows independently, so Paimon cannot know which of two rows is the newer one without a
-    `sequence.field`. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
-    """
-    if not table.is_primary_key_table or option_keys.SEQUENCE_FIELD.set_as(table.options):
-        return
-    if not merge_engine(table.schema).depends_on_order:
-        return
-    buckets: dict[tuple[Any, ...], dict[int, list[DataFileMeta]]] = {}
-    for number, messages in enumerate(tasks):
-        for message in messages:
-            owners = buckets.setdefault((tuple(message.partition), message.bucket), {})
-            owners.setdefault(number, []).extend(message.new_files)
-    for (_, bucket), owners in buckets.items():
-        if len(owners) > 1:
-            _check_bucket(table, bucket, owners)
-
-
-def _check_bucket(table: PaimonTable, bucket: int, owners: dict[int, list[DataFileMeta]]) -> None:
-    directory, fields = table.new_directory(), table.key_fields
-    keys = [
-        pa.Table.from_batches([batch]).append_column("_task", pa.repeat(pa.scalar(number), batch.num_rows))
-        for number, files in owners.items()
-        for file in files
-        for batch in read_file(
-            directory, file, fields, schema_id=table.schema.id, system_columns=(), batch_size=_BATCH_SIZE
-        )
-    ]
-    names = [field.name for field in fields]
-    owned = pa.concat_tables(keys).group_by(names).aggregate([("_task", "min"), ("_task", "max")])
-    shared = owned.filter(pc.not_equal(owned["_task_min"], owned["_task_max"]))
-    if shared.num_rows:
-        key = {name: shared[name][0].as_py() for name in names}
-        raise KeyOwnersError(
-            f"{shared.num_rows} keys, such as {key}, came from more than one task, so that chance would decide which "
-            "row is the newer one. Give the rows of a key to one task, in their order: "
-            "pypaimon.spark.repartition_by_bucket(df, options). Or let a column decide: set 'sequence.field'."
-        )
-
-
-_LOG = StreamLog(__name__)
-
-_USER_PREFIX = "spark-sink-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +112,7 @@ class Sink:
         """Query and batch of a write that must happen once; without a query it happens whenever it is run."""
         return self.options.query_id, self.options.batch_id or 0
 
-    def write(self, batches: Iterator[pa.RecordBatch], query: str | None, batch: int) -> TaskFiles:
+    def write(self, batches: Iterator[pa.RecordBatch], query: str | None) -> TaskFiles:
         """Write the rows of one task; if that fails, delete what was written.
 
         Raises:
@@ -323,3 +278,45 @@ def _messages(tasks: Sequence[TaskFiles]) -> list[CommitMessage]:
 def _buckets_of(tasks: Sequence[TaskFiles]) -> int | None:
     """The oldest snapshot by which rows were divided into buckets."""
     return min((task.buckets_of for task in tasks if task.buckets_of is not None), default=None)
+
+
+def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -> None:
+    """Refuse a batch in which two tasks wrote the same key. Reads the keys of buckets that several tasks wrote.
+
+    Tasks number their rows independently, so Paimon cannot know which of two rows is the newer one without a
+    `sequence.field`. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
+    """
+    if not table.is_primary_key_table or option_keys.SEQUENCE_FIELD.set_as(table.options):
+        return
+    if not merge_engine(table.schema).depends_on_order:
+        return
+    buckets: dict[tuple[Any, ...], dict[int, list[DataFileMeta]]] = {}
+    for number, messages in enumerate(tasks):
+        for message in messages:
+            owners = buckets.setdefault((tuple(message.partition), message.bucket), {})
+            owners.setdefault(number, []).extend(message.new_files)
+    for owners in buckets.values():
+        if len(owners) > 1:
+            _check_bucket(table, owners)
+
+
+def _check_bucket(table: PaimonTable, owners: dict[int, list[DataFileMeta]]) -> None:
+    directory, fields = table.new_directory(), table.key_fields
+    keys = [
+        pa.Table.from_batches([batch]).append_column("_task", pa.repeat(pa.scalar(number), batch.num_rows))
+        for number, files in owners.items()
+        for file in files
+        for batch in read_file(
+            directory, file, fields, schema_id=table.schema.id, system_columns=(), batch_size=_BATCH_SIZE
+        )
+    ]
+    names = [field.name for field in fields]
+    owned = pa.concat_tables(keys).group_by(names).aggregate([("_task", "min"), ("_task", "max")])
+    shared = owned.filter(pc.not_equal(owned["_task_min"], owned["_task_max"]))
+    if shared.num_rows:
+        key = {name: shared[name][0].as_py() for name in names}
+        raise KeyOwnersError(
+            f"{shared.num_rows} keys, such as {key}, came from more than one task, so that chance would decide which "
+            "row is the newer one. Give the rows of a key to one task, in their order: "
+            "pypaimon.spark.repartition_by_bucket(df, options). Or let a column decide: set 'sequence.field'."
+        )

@@ -36,7 +36,7 @@ class PaimonStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         query, batch = task_property("sql.streaming.queryId"), task_property("streaming.sql.batchId")
         if query is None or batch is None:
             raise RuntimeError("Spark did not pass query and batch to the task; without them nothing is exactly once.")
-        return TaskMessage(query, int(batch), self._sink.write(iterator, query, int(batch)))
+        return TaskMessage(query, int(batch), self._sink.write(iterator, query))
 
     @readable
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -244,7 +244,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def null_text(table: ReadableTable) -> str:
+def null_text(table: WritableTable) -> str:
     """How commands print the null of a partition, and take it."""
     return option_keys.PARTITION_DEFAULT_NAME.of(PaimonTable(table).options)
 

@@ -60,3 +60,26 @@ async def call_on_thread(call: Callable[[], T], name: str) -> T:
 
     BackgroundThread(run, name, stop=int).start()
     return await wait_for_future(future)
+
+
+async def finish_on_thread(
+    call: Callable[..., T], *arguments: object, on_cancel: Callable[[], object] = lambda: None
+) -> T:
+    """The result of a call on another thread. A cancellation is raised after the call has ended.
+
+    Args:
+        call: What is called. It uses something that must be free again afterwards, such as a target.
+        arguments: Its arguments.
+        on_cancel: Called once at a cancellation, on the event loop; makes the call end soon.
+    """
+    import asyncio
+
+    running = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        on_cancel()
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        raise

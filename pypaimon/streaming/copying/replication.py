@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.batches.stream import StreamStatus
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.signals import on_sigterm
+from pypaimon.streaming.concurrency.threads_to_asyncio import finish_on_thread
 from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.copying.copy_loop import SharedCommits, copy_batches, source_of
 from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, StreamConfigError, what_fails
@@ -26,8 +26,6 @@ from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 from pypaimon.streaming.targets.target import Target
-
-T = TypeVar("T")
 
 
 def replicate(
@@ -82,7 +80,7 @@ async def replicate_async(
     commits = shared_commits("replicate_async", target, commit_interval)
     while not await _copy_async(builder, target, commits):
         pass
-    return await _on_thread(target.load_position)
+    return await finish_on_thread(target.load_position)
 
 
 def shared_commits(call: str, target: Target, interval: float | timedelta | None) -> SharedCommits | None:
@@ -120,14 +118,14 @@ def _copy(
 
 async def _copy_async(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> bool:
     try:
-        copied = await _on_thread(_stream_of, builder, target, commits)
+        copied = await finish_on_thread(_stream_of, builder, target, commits)
         async with copied.open() as stream:
             with _sharing(commits):
                 try:
-                    await run_async(copy_batches(stream, target.apply, commits, _on_thread))
+                    await run_async(copy_batches(stream, target.apply, commits, finish_on_thread))
                 finally:
                     if commits is not None:
-                        await _on_thread(commits.take_back)
+                        await finish_on_thread(commits.take_back)
     except OtherColumnsError:
         if not _begins_again(target):
             raise
@@ -167,18 +165,6 @@ def _position(stream: ResolvedStream, target: Target) -> Position | None:
 def _begins_again(target: Target) -> bool:
     plans = _plans_of(target)
     return plans is not None and plans.begins_again
-
-
-async def _on_thread(call: Callable[..., T], *arguments: Any) -> T:
-    """The result of a call on another thread. A cancellation is raised after the call has ended."""
-    running = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        while not running.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([running])
-        raise
 
 
 _LOG = StreamLog(__name__)

@@ -1,5 +1,6 @@
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder as DatabaseStreamBuilder
 from pypaimon.streaming.databases.copy import DatabaseTarget as DatabaseTarget
+from pypaimon.streaming.databases.copy import copy_database_async as copy_database_async
 from pypaimon.streaming.databases.events import DatabaseEvent as DatabaseEvent
 from pypaimon.streaming.databases.events import SchemaChanged as SchemaChanged
 from pypaimon.streaming.databases.events import TableAdded as TableAdded

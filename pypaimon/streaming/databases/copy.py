@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
+from pypaimon.streaming.concurrency.threads_to_asyncio import finish_on_thread
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, builder_for_copy, database_stream_builder
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition
@@ -94,6 +97,37 @@ def copy_database(
     while not _Copying(builder, target).is_done(database, location, on_open or (lambda _: None)):
         pass
     return target.load_position(database, location)
+
+
+async def copy_database_async(
+    catalog: Any,
+    database: str,
+    target: DatabaseTarget,
+    *,
+    include: str | None = None,
+    exclude: str | None = None,
+    configure: Callable[[DatabaseStreamBuilder], object] | None = None,
+) -> DatabasePosition:
+    """As `copy_database`, without blocking the event loop: it runs on another thread, which also calls `configure`.
+
+    If it is cancelled it ends after the current plan, so that the target is free again when it ends.
+    """
+    cancelled = threading.Event()
+    opened: deque[BlockingDatabaseStream] = deque(maxlen=1)
+
+    def on_open(stream: BlockingDatabaseStream) -> None:
+        # The stream is known before the event is asked for, so one of the two stops it, whatever comes first.
+        opened.append(stream)
+        if cancelled.is_set():
+            stream.stop()
+
+    def on_cancel() -> None:
+        cancelled.set()
+        for stream in tuple(opened):
+            stream.stop()
+
+    copy = partial(copy_database, include=include, exclude=exclude, configure=configure, on_open=on_open)
+    return await finish_on_thread(copy, catalog, database, target, on_cancel=on_cancel)
 
 
 class _Copying:

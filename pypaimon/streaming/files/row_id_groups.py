@@ -125,6 +125,7 @@ def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:
     result: list[RowIdGroup] = []
     for first, members in sorted(groups.items()):
         counts = {file.row_count for file in members}
+        # As Java, which joins only files of equally many rows.
         if len(counts) > 1 or (result and result[-1].end > first):
             names = ", ".join(file.file_name for file in members)
             raise UnsupportedTableError(
@@ -213,6 +214,7 @@ def join(
 def _whole(file: DataFileMeta, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a file of a group. A caller that needs more rows finds the file damaged."""
     yield from batches
+    # Reached only if the group asks for another row.
     raise CorruptTableError(str(file.file_path), f"it holds fewer than {file.row_count} rows")
 
 
@@ -248,6 +250,7 @@ def _vector_files_of(
         return []
     files = [file for file in (*group.files, *group.vector_files) if is_written(field, file, schema_of)]
     files.sort(key=lambda file: file.max_sequence_number, reverse=True)
+    # A newer data file with the column has replaced all vectors of these rows.
     return files if files and files[0] not in group.files else []
 
 

@@ -175,6 +175,7 @@ class RetriedRequests:
                 break
             errors = [answers[index] for index in failed]
             hung = {paths[index]: error for index in failed if isinstance(error := answers[index], IOTimeoutError)}
+            # A hung request has cost a whole timeout and holds a thread, so that few of them are repeated.
             if hung and attempt >= hung_attempts:
                 if _IS_AHEAD.get():
                     self._hung_ahead.update(hung)
@@ -212,6 +213,7 @@ class RetriedRequests:
                 answers.append(answer)
             return answers
         except BaseException:
+            # Those that no thread has begun would be made in vain, and late.
             for future in futures:
                 future.cancel()
             raise

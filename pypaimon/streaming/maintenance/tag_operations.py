@@ -120,7 +120,8 @@ def rename_tag(table: WritableTable, name: str, new_name: str) -> None:
         MaintenanceConflictError: The tag was deleted meanwhile (retriable).
         StoreError: The store failed (retriable).
     """
-    given = _table("rename_tag", table)
+    # Java calls no callbacks for a rename, so none are left out.
+    given = PaimonTable(a_table("rename_tag: table", table))
     directory = given.new_directory()
     _check_name("rename_tag: new_name", new_name)
     _check_known(given, directory, [name])

@@ -58,6 +58,7 @@ class SnapshotRangeValidator:
             CorruptTableError: Its file is missing in the middle of others.
         """
         snapshots = self._directory.snapshots
+        # Snapshots that were read earlier would answer for a table that is no longer there.
         snapshots.forget()
         self.check_identity()
         latest = snapshots.latest_id()
@@ -69,6 +70,7 @@ class SnapshotRangeValidator:
             raise self.expired(wanted)
         if wanted == latest + 1 or self.available(wanted) is not None:
             return latest
+        # Asked after the snapshot: one that expires in between is older than the earliest then.
         earliest = self.earliest_id()
         if earliest is None or wanted < earliest:
             raise self.expired(wanted)

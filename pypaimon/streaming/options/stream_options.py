@@ -197,6 +197,7 @@ def overwrite_policy(traits: TableTraits, options: TableOptions, chosen: OnOverw
     Raises:
         StreamConfigError: The table kind cannot stream overwrites, or the option is that of the other table kind.
     """
+    # The texts are Java's, so that a search for them finds the rule.
     read_primary = option_keys.STREAMING_READ_OVERWRITE.of(options)
     read_append = option_keys.STREAMING_READ_APPEND_OVERWRITE.of(options)
     if read_primary and not traits.primary_key:
@@ -313,6 +314,7 @@ def options_of_table(schema: TableSchema) -> StreamOptions:
         poll_interval_ms=option_keys.CONTINUOUS_DISCOVERY_INTERVAL.of(options),
         consumer=_consumer_of(options),
         bucket_filter=_bucket_filter_of(options),
+        # Java's default is -1: no bound.
         max_unconfirmed=None if max_unconfirmed is None or max_unconfirmed <= 0 else max_unconfirmed,
         delay_ms=option_keys.STREAMING_READ_SNAPSHOT_DELAY.of(options),
         sort_partitions=option_keys.SCAN_PLAN_SORT_PARTITION.of(options),
@@ -330,4 +332,5 @@ def _consumer_of(options: TableOptions) -> ConsumerOptions | None:
 
 def _bucket_filter_of(options: TableOptions) -> Callable[[int], bool] | None:
     bucket = option_keys.SCAN_BUCKET.of(options)
+    # A bound method of a set can be pickled, which a lambda cannot.
     return None if bucket is None else frozenset((bucket,)).__contains__

@@ -113,6 +113,7 @@ class TableTraits:
     def lowest_state_level(self) -> int:
         """The lowest level that a first plan reads. Files below it come as changelog later."""
         if self.producer is ChangelogProducer.LOOKUP:
+            # Level 0 comes as changelog, once a compaction has looked up what its records replace.
             return 1
         return self.num_levels - 1 if self.producer is ChangelogProducer.FULL_COMPACTION else 0
 
@@ -175,6 +176,7 @@ def changelogs_outlive(options: TableOptions) -> bool:
         (option_keys.CHANGELOG_TIME_RETAINED, option_keys.SNAPSHOT_TIME_RETAINED),
     ):
         retained = of_changelogs.of(options)
+        # An option of changelogs that is not set follows that of snapshots.
         if retained is not None and retained > of_snapshots.of(options):
             return True
     return False
@@ -208,6 +210,7 @@ class ChainBranches:
             return None
         snapshot = option_keys.SCAN_FALLBACK_SNAPSHOT_BRANCH.of(options)
         delta = option_keys.SCAN_FALLBACK_DELTA_BRANCH.of(options)
+        # Java compares the names of branches without case here.
         if snapshot is None or delta is None or branch.lower() in (snapshot.lower(), delta.lower()):
             return None
         return ChainBranches(snapshot, delta, options)

@@ -129,6 +129,7 @@ class PlanBuilder:
         else:
             following = Following(
                 state.next_id,
+                # Of a chain table whose delta branch is empty, the snapshot is a made-up one, of id 0.
                 before=SnapshotMark.of(snapshot) if snapshot.id else None,
                 created_after=state.created_after,
                 verified=state.verified,
@@ -234,6 +235,7 @@ class PlanBuilder:
         for split in planned.splits:
             split.fingerprint = snapshot.fingerprint
             split.planned_for = self._options.planned_for
+            # A read has the stream's first schema, so that splits need to carry only one that was followed to.
             split.schema = split.schema if after.schema_id is None else schema
         plan = Plan(
             planned.splits,

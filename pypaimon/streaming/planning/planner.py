@@ -9,7 +9,7 @@ From a snapshot to its rows, in the order of the calls:
    picks the schema to read with, and the manifest list that counts.
 3. `SnapshotPlans` reads that list and its manifests. `EntrySelection` prunes entries by filter and shard, `Units` puts
    them in canonical order, `PlannedUnits` cuts them where limits say so, and `SplitFactory` makes splits of them.
-4. `StreamTableRead` (`spec/read.py`, over `reading/`) turns the splits of a plan into Arrow rows.
+4. `StreamTableRead` (`spec/table_read.py`, over `reading/`) turns the splits of a plan into Arrow rows.
 
 States are immutable values. A step that failed, or whose caller was cancelled, has changed nothing. It is taken again
 from the same state, with the same result. The planner knows no threads and no clock but the one it is given. Follows
@@ -214,6 +214,7 @@ class Planner:
             latest = 0
         position = None if start is None else start.start.position
         if latest is None and position is not None:
+            # A saved position in an empty table: the stream must not end cleanly if the table was re-created.
             self.position_resolver.check_table(position)
             self.checks.check_missing(position.snapshot)
         return replace(state, end_id=latest, ended=latest is None)
@@ -243,13 +244,14 @@ class Planner:
             self._history.check_still_empty(state.misses + 1)
             return Step(replace(state, was_empty=True, misses=state.misses + 1, ended=ends), idle=True)
         self.log.begun(start, found)
-        return Step(self._begun(state, found))
+        return Step(self._after_start(state, found))
 
-    def _begun(self, state: Starting, found: ReadingFull | Following) -> ReadingFull | Following:
+    def _after_start(self, state: Starting, found: ReadingFull | Following) -> ReadingFull | Following:
         if isinstance(found, ReadingFull):
             self._bounds.check_first_plan(found.snapshot)
             return replace(
                 found,
+                # A tag keeps a snapshot readable that is no longer in the range of the table's snapshots.
                 verified=self._options.start.tag is None,
                 restarted=state.restarted,
                 is_unproven=state.latest is not None,
@@ -261,6 +263,7 @@ class Planner:
             )
         before = self.checks.check_before(found.next_id - 1, None)
         if found.ahead and before is None:
+            # Before the first snapshot nothing was asked, and what is in `ahead` is read without another look.
             self.checks.check_identity()
         begun = replace(
             found,
@@ -287,7 +290,7 @@ class Planner:
         # All snapshots of the range exist, so they are fetched together.
         first = Following(found.first, known_latest=found.last)
         self.log.begun(state.start, first)
-        return Step(state.then(ReadingRange(found.span)) if found.span is not None else self._begun(state, first))
+        return Step(state.then(ReadingRange(found.span)) if found.span is not None else self._after_start(state, first))
 
     def _full_of_unproven(self, state: ReadingFull) -> Step:
         """The next part of a full plan of a snapshot that was read before the table's schema."""
@@ -326,8 +329,8 @@ class Planner:
             state = window.state
             try:
                 # The manifests of a prefetched window were prefetched with it.
-                take = self._next if window.is_prefetched else self._first_of_window
-                step = self._next(state) if is_checked else self._history.checked(window, take)
+                take = self._step_over_next if window.is_prefetched else self._prefetch_and_step
+                step = self._step_over_next(state) if is_checked else self._history.checked(window, take)
             except TableChangedError:
                 if not is_checked:
                     raise
@@ -349,11 +352,11 @@ class Planner:
         # An overwrite may have moved rows to other slots.
         return not slots.may_pass(snapshot.id)
 
-    def _first_of_window(self, state: Following) -> Step:
+    def _prefetch_and_step(self, state: Following) -> Step:
         self._builder.prefetch(state.ahead)
-        return self._next(state)
+        return self._step_over_next(state)
 
-    def _next(self, state: Following) -> Step:
+    def _step_over_next(self, state: Following) -> Step:
         """A step to the next snapshot, or over several at once."""
         snapshot = state.ahead[0]
         if self._bounds.is_beyond(snapshot):

@@ -113,7 +113,9 @@ class SnapshotPlans:
             FileNotFoundError: A manifest is gone.
         """
         mode = self._merge_mode()
-        return self._part(snapshot, "full", mode, after, lambda: self._state_of_places(snapshot), deletions_of=snapshot)
+        return self._next_splits_of(
+            snapshot, "full", mode, after, lambda: self._state_of_places(snapshot), deletions_of=snapshot
+        )
 
     def delta(self, snapshot: Snapshot, after: ReadUnit | None = None) -> PlannedSplits:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
@@ -142,9 +144,9 @@ class SnapshotPlans:
     ) -> PlannedSplits:
         def plan() -> PlannedUnits:
             prefetched = self._prefetcher.take((manifest_list or "", scan))
-            return prefetched or self._planned_part(self._entries_added(manifest_list), scan, mode, None)
+            return prefetched or self._units_of_part(self._entries_added(manifest_list), scan, mode, None)
 
-        return self._cut(snapshot, scan, mode, after, plan)
+        return self._next_splits(snapshot, scan, mode, after, plan)
 
     def _entries_added(self, manifest_list: str | None) -> pa.Table:
         return _of_kind(self._entries(manifest_list), EntryKind.ADD)
@@ -167,7 +169,7 @@ class SnapshotPlans:
             entries = self._entries(snapshot.delta_manifest_list)
             both = pa.concat_tables([_of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)])
             units = self.ordered(both, whole_snapshot if keys_move(both) else whole_buckets)
-            return self._planned(units, "delta", snapshot, before)
+            return self._pruned(units, "delta", snapshot, before)
 
         planned, chosen, last = self.next_part(snapshot, "overwrite", after, plan)
         entries = planned.units.chosen(chosen)
@@ -220,7 +222,7 @@ class SnapshotPlans:
             new = self._committed(snapshot)
             return new if before is None else without(new, self._committed(before))
 
-        return self._part(snapshot, "added", self._merge_mode(), after, added, deletions_of=snapshot)
+        return self._next_splits_of(snapshot, "added", self._merge_mode(), after, added, deletions_of=snapshot)
 
     def _compared(
         self,
@@ -258,7 +260,7 @@ class SnapshotPlans:
         self, entries: Callable[[], pa.Table], snapshot: Snapshot, after: ReadUnit | None = None
     ) -> PlannedSplits:
         """Splits of data files that several snapshots of an append table added, as those of one snapshot."""
-        return self._part(snapshot, "added", self._merge_mode(), after, entries)
+        return self._next_splits_of(snapshot, "added", self._merge_mode(), after, entries)
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
         """Splits of consecutive snapshots of an append table as one plan, in the same order per bucket."""
@@ -297,7 +299,7 @@ class SnapshotPlans:
             return SplitMode.MERGE
         return SplitMode.EVOLUTION if self.traits.data_evolution else SplitMode.ROWS
 
-    def _part(
+    def _next_splits_of(
         self,
         snapshot: Snapshot,
         scan: AnyScan,
@@ -308,19 +310,19 @@ class SnapshotPlans:
         deletions_of: Snapshot | None = None,
     ) -> PlannedSplits:
         def plan() -> PlannedUnits:
-            return self._planned_part(entries(), scan, mode, deletions_of)
+            return self._units_of_part(entries(), scan, mode, deletions_of)
 
-        return self._cut(snapshot, scan, mode, after, plan)
+        return self._next_splits(snapshot, scan, mode, after, plan)
 
-    def _planned_part(
+    def _units_of_part(
         self, entries: pa.Table, scan: AnyScan, mode: SplitMode, deletions_of: Snapshot | None
     ) -> PlannedUnits:
         unit = whole_buckets if mode is SplitMode.MERGE else each_file
         unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
         units = self.ordered(entries, unit, by_sequence=scan == "full" and not self.traits.primary_key)
-        return self._planned(units, scan, deletions_of)
+        return self._pruned(units, scan, deletions_of)
 
-    def _cut(
+    def _next_splits(
         self,
         snapshot: Snapshot,
         scan: AnyScan,
@@ -360,10 +362,10 @@ class SnapshotPlans:
         texts = partial(partition_texts, fields=self.partition_fields)
         return in_canonical_order(entries, texts, by_sequence=by_sequence, unit=unit, group=group)
 
-    def _planned(
+    def _pruned(
         self, units: Units, scan: AnyScan, snapshot: Snapshot | None, before: Snapshot | None = None
     ) -> PlannedUnits:
-        """The units with the deletion vectors of these snapshots."""
+        """The units that the filter, the shard and the buckets keep, with the deletion vectors of these snapshots."""
         kept = self.selection.kept(units.entries, scan)
         if not kept.any():
             return PlannedUnits(self._lean(units), kept)

@@ -1,4 +1,8 @@
-"""`FilePrefetcher`: fetches the data files of splits, and of the plans after them, before they are read."""
+"""`FilePrefetcher`: fetches the data files of splits, and of the plans after them, before they are read.
+
+`ReadPieces` says what is fetched, `FilePrefetcher` when. Both must agree with the reader (`split_reader`, `file_rows`):
+what is fetched and not read is wasted, what is read and not fetched is one more round trip.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merge
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit, last_split, next_plans
 from pypaimon.streaming.paimon.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.reading.file_rows import blob_fields, files_joined
-from pypaimon.streaming.reading.read_layout import ReadLayout
+from pypaimon.streaming.reading.read_layout import ReadLayout, schema_key
 from pypaimon.streaming.reading.split_files import deletion_files
 
 if TYPE_CHECKING:
@@ -96,11 +100,6 @@ class ReadPieces:
         known = path.rpartition(".")[2].lower() in FORMATS
         plain = known and not (is_local(path) or isinstance(file.file_path, SpelledPath))
         return plain and not (self.filtered and _is_indexed(file)) and is_read_whole(file.file_size)
-
-
-def schema_key(schema: TableSchema) -> tuple[int, int]:
-    """A key of a schema that also differs between two schemas with one id, before and after a rollback."""
-    return schema.id, schema.time_millis
 
 
 def _whole(file: DataFileMeta) -> Piece:

@@ -137,6 +137,11 @@ class ReadLayout:
         return [output.take(batch) for output in self.outputs]
 
 
+def schema_key(schema: TableSchema) -> tuple[int, int]:
+    """A key of a schema that also differs between two schemas with one id, before and after a rollback."""
+    return schema.id, schema.time_millis
+
+
 def layout(settings: ReadSettings) -> ReadLayout:
     """Bind settings to their own schema. Raises StreamConfigError if a column of the projection or the filter does not
     exist, or the filter cannot be applied.

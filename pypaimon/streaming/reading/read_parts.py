@@ -15,9 +15,9 @@ from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched, refuse_hidden_deletes
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.reading.file_prefetch import FilePrefetcher, ReadPieces, schema_key
+from pypaimon.streaming.reading.file_prefetch import FilePrefetcher, ReadPieces
 from pypaimon.streaming.reading.query_auth import QueryAuth
-from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings, follow, layout
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings, follow, layout, schema_key
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -203,6 +203,7 @@ def refuse_two_positions(where: str, names: Sequence[str]) -> None:
 
 def _other_keys(state: SavedState, source: SourceTable, keys: Sequence[str]) -> str | None:
     before, now = state.keys or (), source.ids(keys)
+    # Their order does not matter: rows are found by all of them.
     if set(before) == set(now):
         return None
     names: dict[int | str, str] = {int(each.id): each.name for each in source.schema.fields}

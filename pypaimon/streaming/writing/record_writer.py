@@ -30,31 +30,6 @@ _STRICT, _FORMATTER = option_keys.PARTITION_TIMESTAMP_FORMAT_STRICT, option_keys
 _PATTERN = option_keys.PARTITION_TIMESTAMP_PATTERN
 
 
-class NewPartitions:
-    """The rule of Java's `PartitionTimestampValidator` for new partitions."""
-
-    def __init__(self, table: PaimonTable) -> None:
-        self._fields = table.partition_fields
-        self._times = PartitionTimes(table)
-
-    @staticmethod
-    def of(table: PaimonTable) -> NewPartitions | None:
-        """The rule of a table; None: its partitions are not checked."""
-        options = table.options
-        has_format = _PATTERN.of(options) is not None or _FORMATTER.of(options) is not None
-        return NewPartitions(table) if _STRICT.of(options) and has_format and table.partition_keys else None
-
-    def check(self, partition: Sequence[Any]) -> None:
-        """Raise BadRowError if the values of a partition are not a time."""
-        row = encoded_row(partition, self._fields)
-        if not self._times.is_time(row):
-            raise BadRowError(
-                f"Partition {self._times.values(row)} has the time {self._times.text(row)!r}, which does not match the "
-                f"table's options '{_FORMATTER}' or '{_PATTERN}', and '{_STRICT}' is 'true'. Correct the rows or the "
-                "options."
-            )
-
-
 _MOST_OPEN_FILES = 100
 
 _Bucket = AppendBucket | KeyedBucket
@@ -167,6 +142,7 @@ class RecordWriter:
     def _make_room(self) -> None:
         held = self.buffered_bytes
         for bucket in sorted(self._buckets.values(), key=lambda each: each.buffered_bytes, reverse=True):
+            # Down to half of the bound: the next rows would otherwise flush again at once, into small files.
             if held <= self._bound // 2:
                 break
             held -= bucket.buffered_bytes
@@ -233,6 +209,31 @@ class RecordWriter:
                 f"(paimon-stream rescale {self._table.name} {self._table.total_buckets}), or set 'bucket' back."
             )
         return self._state.sequence
+
+
+class NewPartitions:
+    """The rule of Java's `PartitionTimestampValidator` for new partitions."""
+
+    def __init__(self, table: PaimonTable) -> None:
+        self._fields = table.partition_fields
+        self._times = PartitionTimes(table)
+
+    @staticmethod
+    def of(table: PaimonTable) -> NewPartitions | None:
+        """The rule of a table; None: its partitions are not checked."""
+        options = table.options
+        has_format = _PATTERN.of(options) is not None or _FORMATTER.of(options) is not None
+        return NewPartitions(table) if _STRICT.of(options) and has_format and table.partition_keys else None
+
+    def check(self, partition: Sequence[Any]) -> None:
+        """Raise BadRowError if the values of a partition are not a time."""
+        row = encoded_row(partition, self._fields)
+        if not self._times.is_time(row):
+            raise BadRowError(
+                f"Partition {self._times.values(row)} has the time {self._times.text(row)!r}, which does not match the "
+                f"table's options '{_FORMATTER}' or '{_PATTERN}', and '{_STRICT}' is 'true'. Correct the rows or the "
+                "options."
+            )
 
 
 def _distinct(value: Any) -> Any:

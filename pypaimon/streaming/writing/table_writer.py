@@ -126,6 +126,7 @@ class TableWriter:
         with self._turn():
             found = table_changes(self.table, records, settings, self.kind_column or ROW_KIND)
             if found.alterations:
+                # The columns first, because the rows are aligned to them.
                 table = altered(self.table, found.alterations)
                 with self._ends_on_error("an error while the table was altered"):
                     self._change_table(table)
@@ -276,6 +277,7 @@ class TableWriter:
         schema_id = self._directory.latest_schema().id
         overwrite, table = self._pending.overwrite, self._pending.table_to_write
         key_indexes, buckets_of = self._pending.key_indexes, self._pending.buckets_of
+        # From here on the commit owns the files: after an unknown outcome the writer must not delete them.
         self._pending.taken()
         if not (messages or overwrite is not False or keep_empty or named):
             self._check_table()

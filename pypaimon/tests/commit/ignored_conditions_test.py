@@ -94,7 +94,7 @@ def written_by_spark(table: Table, server: S3Server, tmp_path: Path) -> None:
     columns = StructType([StructField(field.name, kinds[field.type]) for field in data.schema])
     options = {"warehouse": f"s3://{BUCKET}/{tmp_path.name}", **server.options(), "table": f"db.{table.path.name}"}
     sink = Sink.of(options, columns, False, streaming=False)
-    sink.commit_batch([sink.write(iter(data.to_batches()), None, 0)])
+    sink.commit_batch([sink.write(iter(data.to_batches()), None)])
 
 
 # A store that ignores conditions

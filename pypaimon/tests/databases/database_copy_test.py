@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -10,7 +12,14 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import DuckDBDatabase, StreamConfigError, TablesFailedError, copy_database
-from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableFailed
+from pypaimon.streaming.databases import (
+    DatabaseEvent,
+    DatabasePosition,
+    DatabaseStreamBuilder,
+    TableAdded,
+    TableFailed,
+    copy_database_async,
+)
 from support.samples import SOAK
 from support.tables.databases import Database, alter, rows_of, write
 
@@ -110,6 +119,30 @@ def test_tables_that_do_not_match_any_more_are_left_as_they_are(database: Databa
     assert (held(connection, "a"), held(connection, "b")) == ([(1,)], [(1,)])
     copied(database, connection)
     assert held(connection, "b") == [(1,), (2,)]
+
+
+def test_a_copy_on_an_event_loop_ends_by_its_end_or_when_it_is_cancelled(database: Database, connection: Any) -> None:
+    """It leaves the loop free, and the target too, whether it was cancelled before its stream was open or later."""
+    database.create("t", 1)
+
+    async def copy(configure: Callable[[DatabaseStreamBuilder], object] | None = None) -> DatabasePosition:
+        target = DuckDBDatabase(connection, "copy")
+        return await copy_database_async(database.catalog, "db", target, configure=configure)
+
+    async def cancel(when: str) -> None:
+        added, loop = asyncio.Event(), asyncio.get_running_loop()
+        task = asyncio.create_task(
+            copy(lambda stream: stream.with_on_event(lambda _: loop.call_soon_threadsafe(added.set)))
+        )
+        await (added.wait() if when == "open" else asyncio.sleep(0))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 60)
+
+    asyncio.run(cancel("open"))
+    asyncio.run(cancel("at once"))
+    assert list(asyncio.run(copy(lambda stream: stream.with_end(latest=True))).tables) == ["t"]
+    assert held(connection, "t") == [(1,)]
 
 
 def test_a_copy_without_an_end_is_stopped_through_its_stream(database: Database, connection: Any) -> None:

@@ -152,6 +152,13 @@ def test_callbacks_of_java_are_named_once(table: Table, caplog: pytest.LogCaptur
     assert (line["event"], line["options"]) == ("upkeep_left_out", "tag.callbacks")
 
 
+def test_a_rename_leaves_no_callback_out(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    create_tag(table.handle(), "kept")
+    with caplog.at_level(logging.WARNING):
+        rename_tag(table.handle(tag__callbacks="org.example.Other"), "kept", "new")
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("option", ["tag__callbacks", "metastore__tag_to_partition"])
 def test_a_run_that_expires_a_tag_names_callbacks_too(
     table: Table, caplog: pytest.LogCaptureFixture, option: str

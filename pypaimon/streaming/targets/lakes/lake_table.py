@@ -155,6 +155,7 @@ class LakeTable(TransactionalTable, Generic[T]):
     def save(self, position: str, before: Saved | None) -> Saved | None:
         assert self._plan is not None
         with self._translated():
+            # Loaded again, because another program may have committed since the plan began.
             self._table = self._load()
             if not is_same_place(self._saved_in(self._table), before):
                 return None

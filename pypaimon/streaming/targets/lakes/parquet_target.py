@@ -127,6 +127,7 @@ class _ParquetFiles(TransactionalTable):
             self._writer.add_key_value_metadata({_POSITION: position, _COLUMNS: columns, _FIRST: first})
             self._writer.close()
             self._writer = None
+            # Before its name appears: a name without its content would count as a plan after a power failure.
             _to_disk(self._path)
         self._number, self._first = number, int(first)
         return Saved(position, columns)
@@ -134,6 +135,7 @@ class _ParquetFiles(TransactionalTable):
     def commit(self) -> None:
         """Publish the file under its name. Fails if another program has taken the name."""
         with self._translated():
+            # A link fails if the name is taken, where a rename would replace the file of another program.
             os.link(self._path, self._file(self._number))
             self._path.unlink()
             # The new name is on disk before the earlier files go: a crash of the machine must not lose both.

@@ -121,6 +121,7 @@ class _Merging:
             return
         first, unique, offset = parts[0], uuid4(), 0
         for part in parts:
+            # The first part bears the name of the real file, the others name their range of it.
             within = (offset, part.size) if offset else None
             name = merged_changelog_name(unique, first.bucket, first.size, first.format, within)
             outside = first.file.external_path is not None
@@ -149,6 +150,7 @@ class _Merging:
                 for data in self._contents(parts):
                     stream.write(data)
             except BaseException:
+                # Closing an object would publish what has been written so far.
                 end = stream.abandon if isinstance(stream, NewObject) else stream.close
                 end()
                 raise
@@ -166,5 +168,6 @@ class _Merging:
     def _delete(self, paths: Sequence[str]) -> None:
         begun = [self._store.begin_delete(path) for path in paths]
         for each in begun:
+            # No snapshot names them, so that what is left is an orphan at worst.
             with suppress(PaimonStreamError, OSError):
                 each()

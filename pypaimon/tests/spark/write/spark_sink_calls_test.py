@@ -45,8 +45,8 @@ def batches(*rows: tuple[int, int]) -> Iterator[pa.RecordBatch]:
 
 
 def test_of_a_task_that_ran_twice_the_files_of_one_attempt_count(world: World) -> None:
-    speculative: TaskFiles = sink(world).write(batches((1, 1)), "query", 0)
-    winner = sink(world).write(batches((1, 1)), "query", 0)
+    speculative: TaskFiles = sink(world).write(batches((1, 1)), "query")
+    winner = sink(world).write(batches((1, 1)), "query")
     sink(world).commit_once("query", 0, [winner])
     assert world.rows() == [(1, 1)]
     assert len(world.data_files() - world.live_files()) == len(speculative.messages) == 1
@@ -66,23 +66,23 @@ def test_what_a_failed_task_and_its_finished_fellows_wrote_is_deleted(world: Wor
         yield from batches((1, 1))
         raise OSError("the executor has lost its disk")
 
-    finished = sink(world).write(batches((2, 2)), "query", 0)
+    finished = sink(world).write(batches((2, 2)), "query")
     with pytest.raises(OSError, match="lost its disk"):
-        sink(world).write(failing(), "query", 0)
+        sink(world).write(failing(), "query")
     assert len(world.data_files()) == 1
     sink(world).abort([finished, None])
     assert world.data_files() == set() and world.latest() == 0
 
 
 def test_files_of_a_commit_that_may_have_succeeded_are_kept(world: World) -> None:
-    finished = sink(world).write(batches((1, 1)), "query", 0)
+    finished = sink(world).write(batches((1, 1)), "query")
     sink(world).commit_once("query", 0, [finished])
     sink(world).abort([finished])
     assert world.rows() == [(1, 1)]
 
 
 def test_each_commit_is_logged_with_its_figures(world: World, capfd: pytest.CaptureFixture[str]) -> None:
-    files = sink(world).write(batches((1, 1), (2, 2)), "query", 0)
+    files = sink(world).write(batches((1, 1), (2, 2)), "query")
     for _ in range(2):
         sink(world).commit_once("query", 0, [files])
     first, second = (line for line in capfd.readouterr().err.splitlines() if line.startswith("pypaimon sink:"))
@@ -141,7 +141,7 @@ def test_a_commit_that_nobody_arbitrates_is_not_taken_for_one_to_retry(
     opened = Sink.of(options, ROWS, False, streaming=kind == "stream")
     table = world.table(Crowded(world))
     table.table_path = f"{SCHEME}{world.path}"
-    files = opened.write(batches((1, 1)), "q", 0)
+    files = opened.write(batches((1, 1)), "q")
     monkeypatch.setattr(Sink, "_table", lambda _: PaimonTable(table))
     with pytest.raises(UnsafeCommitError, match=r"^db\.t: .*'other' has committed snapshot 1.*not committed") as caught:
         if kind == "stream":

@@ -336,5 +336,5 @@ def test_a_task_that_is_ended_deletes_what_it_wrote(warehouse: Any, error: type[
         raise error
 
     with pytest.raises(error):
-        sink_of(warehouse, "t", ROWS).write(ended(), None, 0)
+        sink_of(warehouse, "t", ROWS).write(ended(), None)
     assert not list(Path(str(warehouse.get_table("db.t").table_path)).rglob("data-*"))
