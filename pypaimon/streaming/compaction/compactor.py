@@ -15,7 +15,9 @@ from pypaimon.streaming.commit.idempotent_commit import commit_compaction, new_c
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.compacting_writers import CompactingWriters
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
+from pypaimon.streaming.compaction.expired_partitions import without_expired
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.ignored_options import warn_about_ignored
 from pypaimon.streaming.compaction.live_files import (
     ChosenPartitions,
     CompactionResult,
@@ -154,6 +156,7 @@ class Compaction:
         check_compactable(table)
         if not dry_run:
             warn_unsupported_maintenance(table, maintains=self._maintains)
+            warn_about_ignored(table)
         warn_about_orc_zone(table)
         if snapshot is None:
             return CompactionReport(None)
@@ -166,7 +169,8 @@ class Compaction:
         if vectors or picker.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
         changed = self._live.look(directory, snapshot)
-        mixed = MixedPartitions(table, self._live.everything, self._chosen.among)
+        among = without_expired(table, (self._now or table.zone.now)(), self._chosen.among)
+        mixed = MixedPartitions(table, self._live.everything, among)
         if mixed.skipped != self._skipped:
             self._skipped = mixed.skipped
             mixed.log(table)
