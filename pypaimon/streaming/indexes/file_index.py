@@ -10,18 +10,37 @@ import pyarrow as pa
 
 from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
-from pypaimon.streaming.indexes.column_index import BOOLEAN, BYTES, MOMENTS, NUMBERS, TEXTS, keys_of, kind_of
+from pypaimon.streaming.indexes.column_index import BOOLEAN, BYTES, DECIMAL, MOMENTS, NUMBERS, TEXTS, keys_of, kind_of
 from pypaimon.streaming.indexes.container import encode_container
+from pypaimon.streaming.indexes.range_bitmap_writer import BsiWriter, RangeBitmapWriter
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.data_types import parameter
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.option_key import TableOptions
-from pypaimon.streaming.paimon.internals import DataField
+from pypaimon.streaming.paimon.internals import DataField, DataType
 
 _LOG = StreamLog(__name__)
 
 _PREFIX, _COLUMNS = option_keys.FILE_INDEX_COLUMNS.name.split("#")
-_WRITTEN = {"bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES, "bitmap": NUMBERS | MOMENTS | TEXTS | BOOLEAN}
+_SCALARS = NUMBERS | MOMENTS
+_WRITTEN = {
+    "bloom-filter": _SCALARS | TEXTS | BYTES,
+    "bitmap": _SCALARS | TEXTS | BOOLEAN,
+    "range-bitmap": _SCALARS | TEXTS | BOOLEAN | DECIMAL,
+    "bsi": _SCALARS - {"FLOAT", "DOUBLE"} | DECIMAL,
+}
 """Types of columns that Java indexes with each kind."""
+_LONGEST_DECIMAL = 18
+_FINEST_MOMENT = 6
+
+
+def _is_written(kind: str, data_type: DataType) -> bool:
+    name, precision = kind_of(data_type), parameter(data_type)
+    if name not in _WRITTEN.get(kind, ()):
+        return False
+    if name in DECIMAL:
+        return (precision or 0) <= _LONGEST_DECIMAL
+    return not (kind == "range-bitmap" and name in MOMENTS and (precision or 0) > _FINEST_MOMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +65,9 @@ class IndexOptions:
 
     @staticmethod
     def of(options: TableOptions, fields: Sequence[DataField]) -> IndexOptions:
-        kinds = {field.name: kind_of(field.type) for field in fields}
+        types = {field.name: field.type for field in fields}
         found = indexed_columns(options)
-        written = tuple(each for each in found if kinds.get(each.column) in _WRITTEN.get(each.kind, ()))
+        written = tuple(each for each in found if each.column in types and _is_written(each.kind, types[each.column]))
         embedded = option_keys.FILE_INDEX_IN_MANIFEST_THRESHOLD.of(options)
         return IndexOptions(written, tuple(each for each in found if each not in written), embedded)
 
@@ -69,8 +88,8 @@ class _IndexWriter(Protocol):
     def add(self, keys: pa.Array) -> None:
         """Add the keys of more rows."""
 
-    def data(self) -> bytes:
-        """The bytes of the index."""
+    def data(self) -> bytes | None:
+        """The bytes of the index; None: such an index cannot hold the keys."""
 
 
 class FileIndex:
@@ -92,7 +111,9 @@ class FileIndex:
     def data(self) -> bytes:
         found: dict[str, dict[str, bytes]] = {}
         for column, index in self._indexes:
-            found.setdefault(column.column, {})[column.kind] = index.data()
+            data = index.data()
+            if data is not None:
+                found.setdefault(column.column, {})[column.kind] = data
         return encode_container(found)
 
 
@@ -100,4 +121,6 @@ def _made(column: IndexedColumn, kind: pa.DataType) -> _IndexWriter:
     options = column.options
     if column.kind == "bitmap":
         return BitmapIndexWriter(options, bool(pa.types.is_floating(kind)))
-    return BloomFilterWriter(options)
+    if column.kind == "range-bitmap":
+        return RangeBitmapWriter(options, kind)
+    return BsiWriter() if column.kind == "bsi" else BloomFilterWriter(options)

@@ -237,6 +237,8 @@ FILE_INDEX_BLOOM_FILTER_FPP = Key("file-index.bloom-filter.#.fpp", TEXT, "0.1", 
 FILE_INDEX_BITMAP_VERSION = Key("file-index.bitmap.#.version", whole(), 2, _WC, "version of the index, 1 or 2")
 FILE_INDEX_BITMAP_INDEX_BLOCK_SIZE = Key("file-index.bitmap.#.index-block-size", SIZE, 16 << 10, _WC,
     "size of the blocks of version 2")
+FILE_INDEX_RANGE_BITMAP_CHUNK_SIZE = Key("file-index.range-bitmap.#.chunk-size", SIZE, None, _WC,
+    "size of the chunks of its dictionary; default: 16 kb, or one key if keys have one or two bytes")
 
 # Blobs.
 BLOB_AS_DESCRIPTOR = Key("blob-as-descriptor", BOOLEAN, False, _RW,
