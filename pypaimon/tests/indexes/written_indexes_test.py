@@ -79,13 +79,19 @@ def test_an_index_is_that_of_java(sample: JavaIndex) -> None:
 TYPES = {
     "b": "BOOLEAN", "y": "TINYINT", "h": "SMALLINT", "k": "BIGINT", "n": "INT", "f": "FLOAT", "g": "DOUBLE",
     "s": "STRING", "c": "CHAR(3)", "d": "DATE", "m": "DECIMAL(18, 3)", "t": "TIMESTAMP(6)",
+    "o": "MAP",
 }  # fmt: skip
+
+
+MAP = {"type": "MAP", "key": "STRING", "value": "BIGINT"}
 
 
 def value(name: str, turn: int) -> Any:
     """A value as the harness takes it."""
     if turn % 11 == 5:
         return None
+    if name == "o":
+        return [[key, None if turn % 4 == 1 else turn % 50] for key in ("x", "y", "z")[turn % 2 :: 1 + turn % 2]]
     if name == "b":
         return turn % 3 == 0
     if name in "sc":
@@ -103,12 +109,20 @@ def value(name: str, turn: int) -> Any:
 
 @pytest.mark.java
 def test_indexes_of_a_table_are_those_that_java_makes_by_its_defaults(java: LiveJava, tmp_path: Path) -> None:
-    kinds = {"range-bitmap": list(TYPES), "bsi": [name for name in TYPES if name not in "bfgsc"]}
+    plain = [name for name in TYPES if name != "o"]
+    kinds = {
+        "range-bitmap": [*plain, "o[x]", "o[missing]"],
+        "bsi": [*(name for name in plain if name not in "bfgsc"), "o[y]"],
+        "bloom-filter": ["o[x]", "o[z]"],
+    }
     options = {f"file-index.{kind}.columns": ",".join(names) for kind, names in kinds.items()}
-    fields = [[name, kind] for name, kind in TYPES.items()]
+    fields = [[name, MAP if name == "o" else kind] for name, kind in TYPES.items()]
     java.call(
         "create", warehouse=str(tmp_path), fields=fields, partition_keys=[], primary_keys=[],
-        options={**options, "file-index.in-manifest-threshold": "10 mb"},
+        options={
+            **options, "file-index.in-manifest-threshold": "10 mb", "file-index.bloom-filter.o.items": "50",
+            "file-index.bloom-filter.o[z].items": "20",
+        },
     )  # fmt: skip
     given = [[value(name, turn) for name in TYPES] for turn in range(3000)]
     java.call("write", flushes=[[["+I", *row] for row in given]])
@@ -122,8 +136,8 @@ def test_indexes_of_a_table_are_those_that_java_makes_by_its_defaults(java: Live
         writer.commit()
     (ours,) = (file for file in current_files(table) if file.file_name != javas.file_name)
     parts = [index_parts(bytes(file.embedded_index)) for file in (javas, ours)]
-    assert parts[0].keys() == parts[1].keys() == TYPES.keys()
-    for name in TYPES:
+    assert parts[0].keys() == parts[1].keys() == {*plain, "o[x]", "o[y]", "o[z]", "o[missing]"}
+    for name in parts[0]:
         found = [
             {each.kind: bytes(file.embedded_index)[each.start : each.start + each.length] for each in part[name]}
             for file, part in zip((javas, ours), parts, strict=True)
@@ -317,7 +331,7 @@ def test_options_that_make_no_index_are_refused(warehouse: Any) -> None:
 
 
 def test_a_writer_logs_once_which_indexes_it_does_not_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    indexes = {"file-index.bsi.columns": "k, v", "file-index.bitmap.columns": "v,m[x]"}
+    indexes = {"file-index.bsi.columns": "k, v", "file-index.bitmap.columns": "v,v[x]"}
     table = key_value_table(tmp_path, **indexes)
     with table.writer().open_sync() as writer:
         for key in range(2):
@@ -325,5 +339,5 @@ def test_a_writer_logs_once_which_indexes_it_does_not_write(tmp_path: Path, capl
             writer.commit()
     told: list[dict[str, Any]] = [each.paimon for each in caplog.records if hasattr(each, "paimon")]
     (line,) = (each for each in told if each["event"] == "indexes_not_written")
-    assert line["indexes"] == "bsi of v, bitmap of m[x]"
+    assert line["indexes"] == "bsi of v, bitmap of v[x]"
     assert line["table"] == "db.w"
