@@ -51,6 +51,7 @@ Event = Literal[
     "sink_files_kept",
     "compacting_writer",
     "partition_not_compacted",
+    "compaction_options_ignored",
     "maintained",
     "rolled_back",
     "fast_forwarded",

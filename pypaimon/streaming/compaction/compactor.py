@@ -16,7 +16,9 @@ from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.clustering import ClusteringTaskPicker
 from pypaimon.streaming.compaction.compacting_writers import CompactingWriters
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
+from pypaimon.streaming.compaction.expired_partitions import without_expired
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.ignored_options import warn_about_ignored
 from pypaimon.streaming.compaction.live_files import (
     ChosenPartitions,
     CompactionResult,
@@ -167,6 +169,7 @@ class Compaction:
         order = None if self._order is None else self._order(table)
         if not dry_run:
             warn_unsupported_maintenance(table, maintains=self._maintains)
+            warn_about_ignored(table)
         warn_about_orc_zone(table)
         if snapshot is None:
             return CompactionReport(None)
@@ -179,7 +182,8 @@ class Compaction:
         if vectors or picker.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
         entries = self._live.look(directory, snapshot)
-        mixed = MixedPartitions(table, self._live.everything, self._chosen.among)
+        living = partial(without_expired, table, (self._now or table.zone.now)())
+        mixed = MixedPartitions(table, self._live.everything, living(self._chosen.among))
         if mixed.skipped != self._skipped:
             self._skipped = mixed.skipped
             mixed.log(table)
@@ -187,7 +191,7 @@ class Compaction:
         buckets = index.attached(of_known_schemas(buckets, self._schema))
         tasks = list(picker.tasks(buckets, full=self._full))
         if isinstance(picker, ClusteringTaskPicker):
-            others = of_known_schemas(live_buckets(table, entries, self._chosen.others), self._schema)
+            others = of_known_schemas(live_buckets(table, entries, living(self._chosen.others)), self._schema)
             tasks += picker.idle_tasks(index.attached(others))
         if dry_run:
             compacted = tuple(_described(table, each) for each in tasks)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
+from pypaimon.streaming.compaction.expired_partitions import without_expired
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.mixed_partitions import MixedPartitions
@@ -132,7 +133,7 @@ def table_files(
         return TableFiles(name, snapshot.id, tuple(_described(latest, each, None) for each in buckets), str(error))
     buckets = list(VectorIndex.of(latest, directory, snapshot).attached(buckets))
     due: defaultdict[Place, FileCount] = defaultdict(FileCount)
-    mixed = MixedPartitions(latest, entries, chosen.among)
+    mixed = MixedPartitions(latest, entries, without_expired(latest, latest.zone.now(), chosen.among))
     compactable = set(mixed.others(pa.array({each.row for each in buckets}, pa.binary())).to_pylist())
     found = [each for each in buckets if each.row in compactable]
     for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(found, full=full):

@@ -179,23 +179,23 @@ class BitmapIndexWriter:
         distinct: pa.Array = found.dictionary
         nulls = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))
         body: list[bytes] = []
-        null_data = _serialized(nulls)
+        null_data = serialized(nulls)
         if len(nulls) > 1:
             body.append(null_data)
         place = sum(map(len, body))
         entries = []
-        for key, rows in zip(_written(distinct), self._rows(found, distinct), strict=True):
+        for key, rows in zip(serialized_keys(distinct), self._rows(found, distinct), strict=True):
             if len(rows) == 1:
                 entries.append(_Entry(key, -1 - int(rows[0]), _NO_LENGTH))
                 continue
-            body.append(_serialized(rows))
+            body.append(serialized(rows))
             entries.append(_Entry(key, place, len(body[-1])))
             place += len(body[-1])
         head = struct.pack(">bii?", self._version, len(found), len(entries), len(nulls) > 0)
         if len(nulls):
             head += struct.pack(">i", -1 - int(nulls[0]) if len(nulls) == 1 else 0)
             head += struct.pack(">i", len(null_data)) if self._version == 2 else b""
-        ordered = [entries[number] for number in self._order(distinct).tolist()]
+        ordered = [entries[number] for number in places_in_order(distinct, floats=self._floats).tolist()]
         listed = b"".join(entry.written(1) for entry in ordered) if self._version == 1 else self._blocks(ordered)
         return head + listed + b"".join(body)
 
@@ -204,14 +204,6 @@ class BitmapIndexWriter:
         order = np.argsort(codes, kind="stable")
         ends = np.searchsorted(codes[order], np.arange(len(distinct)), side="right")
         return (order[first:end] for first, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=False))
-
-    def _order(self, distinct: pa.Array) -> npt.NDArray[np.int64]:
-        """The values as Java sorts them: texts by their bytes, -0.0 before 0.0, NaN last."""
-        if self._floats:
-            bits = distinct.to_numpy()
-            distinct = pa.array(np.where(bits >= 0, bits, ~bits ^ np.iinfo(bits.dtype).min))
-        order: npt.NDArray[np.int64] = pc.sort_indices(distinct).to_numpy().astype(np.int64)
-        return order
 
     def _blocks(self, entries: list[_Entry]) -> bytes:
         blocks: list[list[_Entry]] = []
@@ -230,7 +222,17 @@ class BitmapIndexWriter:
         return head + b"".join(written)
 
 
-def _written(distinct: pa.Array) -> Iterator[bytes]:
+def places_in_order(distinct: pa.Array, *, floats: bool) -> npt.NDArray[np.int64]:
+    """The places of values (as of `keys_of`), as Java sorts them: texts by their bytes, -0.0 before 0.0, NaN last."""
+    if floats:
+        bits = distinct.to_numpy()
+        distinct = pa.array(np.where(bits >= 0, bits, ~bits ^ np.iinfo(bits.dtype).min))
+    order: npt.NDArray[np.int64] = pc.sort_indices(distinct).to_numpy().astype(np.int64)
+    return order
+
+
+def serialized_keys(distinct: pa.Array) -> Iterator[bytes]:
+    """The bytes of keys, as `KeyType.read` reads them."""
     code = _CODES.get(distinct.type)
     pack: Callable[..., bytes] = struct.Struct(code).pack if code else _text_bytes
     return (pack(key) for key in distinct.to_pylist())
@@ -240,7 +242,8 @@ def _text_bytes(key: bytes) -> bytes:
     return struct.pack(">i", len(key)) + key
 
 
-def _serialized(rows: npt.NDArray[np.int64]) -> bytes:
+def serialized(rows: npt.NDArray[np.int64]) -> bytes:
+    """A bitmap of rows in Roaring's portable format, as Java's writers make it."""
     found = BitMap(array("I", rows.astype(np.uint32).tobytes()))
     found.run_optimize()
     data: bytes = found.serialize()

@@ -25,7 +25,7 @@ _SIGN = 1 << 63
 TEXTS, BYTES = frozenset(("CHAR", "VARCHAR")), frozenset(("BINARY", "VARBINARY"))
 NUMBERS = frozenset(("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIME"))
 MOMENTS = frozenset(("TIMESTAMP", "TIMESTAMP_LTZ"))
-BOOLEAN = frozenset(("BOOLEAN",))
+BOOLEAN, DECIMAL = frozenset(("BOOLEAN",)), frozenset(("DECIMAL",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def keys_of(values: pa.Array) -> pa.Array:
     """The keys of values: integers or large binary, null if the value is null.
 
     Timestamps are milliseconds up to a precision of 3, otherwise microseconds; floats are their bits, with a single
-    NaN.
+    NaN; decimals, of a precision up to 18, are unscaled.
     """
     kind = values.type
     if pa.types.is_timestamp(kind):
@@ -139,7 +139,15 @@ def keys_of(values: pa.Array) -> pa.Array:
         return values.cast(pa.int32())
     if pa.types.is_boolean(kind):
         return values.cast(pa.int8())
+    if pa.types.is_decimal128(kind):
+        return _unscaled_numbers(values)
     return values if pa.types.is_integer(kind) else values.cast(pa.large_binary())
+
+
+def _unscaled_numbers(values: pa.Array) -> pa.Array:
+    # Each has 16 bytes, of which the lower ones are first. Up to a precision of 18 those are enough.
+    words = np.frombuffer(values.buffers()[1], "<i8")[2 * values.offset : 2 * (values.offset + len(values)) : 2]
+    return pa.array(words, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 class ColumnIndex(ABC):

@@ -103,10 +103,14 @@ class PartitionExpiry:
             gone += dropped(self.table, chosen).partitions
         return gone
 
+    def is_over(self, row: bytes) -> bool | None:
+        """Whether a partition (a serialised row) expires by its values; None: they do not say it, or do not count."""
+        begin = None if self.times is None else self.times.nanos(row)
+        return None if begin is None else begin < self.cut
+
     def _is_due(self, partition: PartitionFiles) -> bool | None:
         """Whether a partition expires; None: its time is not known."""
         if self.times is not None:
-            begin = self.times.nanos(partition.stored[0])
-            return None if begin is None else begin < self.cut
+            return self.is_over(partition.stored[0])
         last, cut = partition.last_write_millis, self.table.zone.millis(self.cut // _NANOS_PER_MILLI)
         return None if last is None else last < cut

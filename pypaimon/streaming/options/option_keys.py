@@ -201,8 +201,8 @@ SOURCE_SPLIT_OPEN_FILE_COST = Key("source.split.open-file-cost", SIZE, 4 * _MB, 
     "least size that a packed file counts as")
 FILE_INDEX_READ_ENABLED = Key("file-index.read.enabled", BOOLEAN, True, _R,
     "[file indexes](java-semantics.md#file-indexes) may drop files")
-FULL_COMPACTION_DELTA_COMMITS = Key("full-compaction.delta-commits", whole(), None, _R,
-    "commits between a Java writer's full compactions")
+FULL_COMPACTION_DELTA_COMMITS = Key("full-compaction.delta-commits", whole(), None, _RC,
+    "commits between a Java writer's full compactions; not used by compactions here")
 TABLE_READ_SEQUENCE_NUMBER_ENABLED = Key("table-read.sequence-number.enabled", BOOLEAN, False, _R,
     "`$audit_log` and `$binlog` have sequence numbers")
 
@@ -257,6 +257,8 @@ FILE_INDEX_BLOOM_FILTER_FPP = Key("file-index.bloom-filter.#.fpp", TEXT, "0.1", 
 FILE_INDEX_BITMAP_VERSION = Key("file-index.bitmap.#.version", whole(), 2, _WC, "version of the index, 1 or 2")
 FILE_INDEX_BITMAP_INDEX_BLOCK_SIZE = Key("file-index.bitmap.#.index-block-size", SIZE, 16 << 10, _WC,
     "size of the blocks of version 2")
+FILE_INDEX_RANGE_BITMAP_CHUNK_SIZE = Key("file-index.range-bitmap.#.chunk-size", SIZE, None, _WC,
+    "size of the chunks of its dictionary; default: 16 kb, or one key if keys have one or two bytes")
 
 # Blobs.
 BLOB_AS_DESCRIPTOR = Key("blob-as-descriptor", BOOLEAN, False, _RW,
@@ -330,6 +332,13 @@ COMPACTION_FORCE_REWRITE_ALL_FILES = Key("compaction.force-rewrite-all-files", B
     "a full compaction rewrites every file")
 COMPACTION_FORCE_UP_LEVEL_0 = Key("compaction.force-up-level-0", BOOLEAN, False, _C, "level 0 is always compacted")
 COMPACTION_MIN_FILE_NUM = Key("compaction.min.file-num", whole(1), 5, _C, "small files at which an append table is due")
+COMPACTION_FILE_NUM_LIMIT = Key("compaction.file-num-limit", whole(1), 100_000, _C,
+    "ignored, which is logged: files are picked without a limit")
+COMPACTION_SKIP_EXPIRED_PARTITIONS = Key("compaction.skip-expired-partitions", BOOLEAN, False, _C,
+    "tables with buckets: leaves out partitions that `partition.expiration-time` expires by their values")
+LOOKUP_COMPACT = Key("lookup-compact", one_of("radical", "gentle"), "radical", _C,
+    "`gentle` is ignored, which is logged: level 0 is always due")
+LOOKUP_COMPACT_MAX_INTERVAL = Key("lookup-compact.max-interval", whole(), None, _C, "ignored, as `lookup-compact` is")
 COMPACTION_SMALL_FILE_RATIO = Key("compaction.small-file-ratio", NUMBER, 0.7, _WC,
     "share of the target size below which a file is small")
 COMPACTION_DELETE_RATIO_THRESHOLD = Key("compaction.delete-ratio-threshold", NUMBER, 0.2, _C,

@@ -77,6 +77,6 @@ def test_references_are_copied_as_they_are(tmp_path: Path, form: str, options: d
 def test_managed_blobs_are_refused_before_a_byte_is_written(tmp_path: Path) -> None:
     table = table_with(tmp_path, "", {})
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UnsupportedTableError, match="Column 'b' of d.t is BLOB"):
+    with pytest.raises(UnsupportedTableError, match=r"Column 'b' of d\.t is BLOB"):
         compact(table, full=True)
     assert sorted(tmp_path.rglob("*")) == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
+from pypaimon import CatalogFactory
 from pyroaring import BitMap
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
@@ -20,12 +23,13 @@ from pypaimon.streaming.indexes.bloom_filter import hash_of, hashes_of
 from pypaimon.streaming.indexes.column_index import KeyType, keys_of
 from pypaimon.streaming.indexes.container import encode_container, index_parts
 from pypaimon.streaming.indexes.file_index import FileIndex, IndexedColumn
+from pypaimon.streaming.indexes.range_bitmap import BsiIndex, RangeBitmapIndex
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
+from support.java.live import LiveJava
 from support.tables.handles import create_table, current_files, read_with
 from support.tables.written_tables import key_value_table, rows
 
-KINDS = ("bloom-filter", "bitmap", "bitmap-1")
-JAVAS = [each for each in java_indexes() if each.index in KINDS]
+JAVAS = java_indexes()
 COLUMNS = pa.schema([("k", pa.int64()), ("s", pa.string()), ("f", pa.float64())])
 INDEXES = {
     "file-index.bloom-filter.columns": "s,k",
@@ -34,6 +38,7 @@ INDEXES = {
     "file-index.bitmap.columns": "f, s",
     "metadata.stats-mode": "none",
 }
+IN_MANIFEST = {"file-index.in-manifest-threshold": "1 mb", "metadata.stats-mode": "none"}
 
 
 def part(data: bytes) -> bytes:
@@ -46,12 +51,13 @@ def part(data: bytes) -> bytes:
 def test_an_index_is_that_of_java(sample: JavaIndex) -> None:
     # What the generator of the sample says of each index.
     options = {"items": "64", "index-block-size": "200 b", "version": "1" if sample.index == "bitmap-1" else "2"}
+    options |= {"chunk-size": "100 b"}
     kind = sample.index.removesuffix("-1")
     index = FileIndex([IndexedColumn(COLUMN, kind, options)], pa.schema([(COLUMN, sample.values.type)]))
     for values in (sample.values[:3], sample.values[3:]):
         index.add(pa.table({COLUMN: values}))
     ours, javas = part(index.data()), part(sample.data)
-    if kind == "bloom-filter":
+    if kind != "bitmap":
         assert ours == javas
         return
     # Java has the bitmaps in the order of its hash map.
@@ -68,6 +74,75 @@ def test_an_index_is_that_of_java(sample: JavaIndex) -> None:
             key = np.array([value]).astype(keys.type.to_pandas_dtype()).view(code)[0].item()
         held = [each.one_of([key]) for each in found]
         assert held[0] == held[1] == BitMap([row for row, each in enumerate(bits) if each == value])
+
+
+TYPES = {
+    "b": "BOOLEAN", "y": "TINYINT", "h": "SMALLINT", "k": "BIGINT", "n": "INT", "f": "FLOAT", "g": "DOUBLE",
+    "s": "STRING", "c": "CHAR(3)", "d": "DATE", "m": "DECIMAL(18, 3)", "t": "TIMESTAMP(6)",
+    "o": "MAP",
+}  # fmt: skip
+
+
+MAP = {"type": "MAP", "key": "STRING", "value": "BIGINT"}
+
+
+def value(name: str, turn: int) -> Any:
+    """A value as the harness takes it."""
+    if turn % 11 == 5:
+        return None
+    if name == "o":
+        return [[key, None if turn % 4 == 1 else turn % 50] for key in ("x", "y", "z")[turn % 2 :: 1 + turn % 2]]
+    if name == "b":
+        return turn % 3 == 0
+    if name in "sc":
+        return f"{turn * 7919 % 1000:03}" if name == "c" else f"text {turn * 7919 % 1000} " + "x" * (turn % 90)
+    if name == "d":
+        return str(date.fromordinal(date(1969, 6, 1).toordinal() + turn * 37 % 5000))
+    if name == "m":
+        return str(Decimal(turn * 7919 - 3_000_000).scaleb(-3))
+    if name == "t":
+        return (datetime(1969, 12, 31) + timedelta(microseconds=turn * 86_400_123_457 % 10**13)).isoformat()
+    if name in "fg":
+        return [0.5, -0.0, 0.0, -1.25, 1e30][turn % 5] * (1 + turn // 5)
+    return (turn * 7919 - 3_000_000) % {"y": 200, "h": 60_000}.get(name, 10**9) - {"y": 100, "h": 30_000}.get(name, 0)
+
+
+@pytest.mark.java
+def test_indexes_of_a_table_are_those_that_java_makes_by_its_defaults(java: LiveJava, tmp_path: Path) -> None:
+    plain = [name for name in TYPES if name != "o"]
+    kinds = {
+        "range-bitmap": [*plain, "o[x]", "o[missing]"],
+        "bsi": [*(name for name in plain if name not in "bfgsc"), "o[y]"],
+        "bloom-filter": ["o[x]", "o[z]"],
+    }
+    options = {f"file-index.{kind}.columns": ",".join(names) for kind, names in kinds.items()}
+    fields = [[name, MAP if name == "o" else kind] for name, kind in TYPES.items()]
+    java.call(
+        "create", warehouse=str(tmp_path), fields=fields, partition_keys=[], primary_keys=[],
+        options={
+            **options, "file-index.in-manifest-threshold": "10 mb", "file-index.bloom-filter.o.items": "50",
+            "file-index.bloom-filter.o[z].items": "20",
+        },
+    )  # fmt: skip
+    given = [[value(name, turn) for name in TYPES] for turn in range(3000)]
+    java.call("write", flushes=[[["+I", *row] for row in given]])
+    table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
+    (javas,) = current_files(table)
+    builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True)
+    with builder.open_sync() as stream:
+        stored = pa.concat_tables(batch.data for batch in stream)
+    with stream_write_builder(table).open_sync() as writer:
+        writer.write(stored)
+        writer.commit()
+    (ours,) = (file for file in current_files(table) if file.file_name != javas.file_name)
+    parts = [index_parts(bytes(file.embedded_index)) for file in (javas, ours)]
+    assert parts[0].keys() == parts[1].keys() == {*plain, "o[x]", "o[y]", "o[z]", "o[missing]"}
+    for name in parts[0]:
+        found = [
+            {each.kind: bytes(file.embedded_index)[each.start : each.start + each.length] for each in part[name]}
+            for file, part in zip((javas, ours), parts, strict=True)
+        ]
+        assert found[0] == found[1], name
 
 
 @pytest.mark.parametrize(
@@ -94,6 +169,62 @@ def test_bytes_of_any_length_are_hashed_as_the_reader_does() -> None:
     texts = [source.bytes(length) for length in range(100) for _ in range(2)]
     found = hashes_of(pa.array([b"sliced away", *texts], pa.large_binary())[1:])
     assert found.tolist() == [hash_of(each) for each in texts]
+
+
+@hypothesis.given(
+    st.lists(st.none() | st.integers(-(1 << 63) + 1, (1 << 63) - 1) | st.integers(-9, 9), min_size=1),
+    st.integers(-10, 10) | st.integers(-(1 << 63) + 1, (1 << 63) - 1),
+    st.sampled_from(["0 b", "8 b", "20 b", "16 kb"]),
+)
+def test_ranges_of_integers_are_those_of_the_values(numbers: list[int | None], bound: int, chunk: str) -> None:
+    for kind in ("range-bitmap", "bsi"):
+        index = FileIndex([IndexedColumn(COLUMN, kind, {"chunk-size": chunk})], pa.schema([(COLUMN, pa.int64())]))
+        index.add(pa.table({COLUMN: pa.array(numbers, pa.int64())}))
+        reading = (RangeBitmapIndex if kind == "range-bitmap" else BsiIndex)(part(index.data()), KeyType("q", int))
+        expect(reading, numbers, bound)
+
+
+@hypothesis.given(
+    st.lists(st.none() | st.text(max_size=9), min_size=1),
+    st.text(max_size=3),
+    st.sampled_from(["0 b", "9 b", "40 b", "16 kb"]),
+)
+def test_ranges_of_texts_are_those_of_the_values(texts: list[str | None], bound: str, chunk: str) -> None:
+    index = FileIndex(
+        [IndexedColumn(COLUMN, "range-bitmap", {"chunk-size": chunk})], pa.schema([(COLUMN, pa.string())])
+    )
+    index.add(pa.table({COLUMN: pa.array(texts, pa.string())}))
+    keys = [None if each is None else each.encode() for each in texts]
+    expect(RangeBitmapIndex(part(index.data()), KeyType(None, str.encode)), keys, bound.encode())
+
+
+def expect(index: Any, keys: list[Any], bound: Any) -> None:
+    def rows_where(holds: Any) -> BitMap:
+        return BitMap([row for row, key in enumerate(keys) if key is not None and holds(key)])
+
+    assert index.valid() == rows_where(lambda key: True)
+    for key in {bound, *keys} - {None}:
+        assert index.one_of([key]) == rows_where(lambda each, key=key: each == key)
+        for inclusive in (False, True):
+            assert index.above(key, inclusive) == rows_where(
+                lambda each, key=key, too=inclusive: each > key or (too and each == key)
+            )
+            assert index.below(key, inclusive) == rows_where(
+                lambda each, key=key, too=inclusive: each < key or (too and each == key)
+            )
+
+
+def test_a_number_without_an_absolute_value_leaves_its_file_without_the_index(warehouse: Any) -> None:
+    """Java's writer fails."""
+    table = create_table(warehouse, "i", COLUMNS, options={"file-index.bsi.columns": "k", **IN_MANIFEST})
+    with stream_write_builder(table).open_sync() as writer:
+        for number in (-(1 << 63), 1):
+            writer.write(pa.table({"k": [number], "s": ["a"], "f": [0.5]}, schema=COLUMNS))
+            writer.commit()
+    wanted = stream_read_builder(table).new_predicate_builder().less_than("k", 0)
+    builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True).with_filter(wanted)
+    assert [row["k"] for row in read_with(builder)] == [-(1 << 63)]
+    assert sorted(len(index_parts(file.embedded_index)) for file in current_files(table)) == [0, 1]
 
 
 def test_a_container_holds_texts_as_java_writes_them() -> None:
@@ -129,6 +260,28 @@ def test_files_without_a_match_are_not_read(warehouse: Any, threshold: str, embe
     for each in wanted[2:] if keyed else wanted:
         changes = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_filter(each)
         assert [row["k"] for row in read_with(changes)] == [4]
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
+def test_compaction_writes_ranges_anew(warehouse: Any, keyed: bool) -> None:
+    columns = pa.schema([pa.field("k", pa.int64(), not keyed), *list(COLUMNS)[1:]])
+    bucket = {"bucket": "1"} if keyed else {"bucket": "-1", "compaction.min.file-num": "2"}
+    indexes = {"file-index.bsi.columns": "k", "file-index.range-bitmap.columns": "s, f"}
+    options = {**bucket, **indexes, **IN_MANIFEST}
+    table = create_table(warehouse, "i", columns, primary_keys=["k"] if keyed else None, options=options)
+    with stream_write_builder(table).open_sync() as writer:
+        for number in range(3):
+            writer.write(pa.table({"k": [number], "s": [f"text {number}"], "f": [number / 2]}, schema=columns))
+            writer.commit()
+    assert compact(table, full=True).new_snapshot_ids
+    (file,) = current_files(table)
+    assert {name: [each.kind for each in found] for name, found in index_parts(file.embedded_index).items()} == {
+        "k": ["bsi"], "s": ["range-bitmap"], "f": ["range-bitmap"],
+    }  # fmt: skip
+    for name, least, found in (("s", "text 1", [1, 2]), ("f", 0.75, [2]), ("k", 2, [2]), ("k", 3, [])):
+        wanted = stream_read_builder(table).new_predicate_builder().greater_or_equal(name, least)
+        builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True).with_filter(wanted)
+        assert [row["k"] for row in read_with(builder)] == found
 
 
 @pytest.mark.parametrize("threshold", ["1 mb", "0 b"])
@@ -178,13 +331,13 @@ def test_options_that_make_no_index_are_refused(warehouse: Any) -> None:
 
 
 def test_a_writer_logs_once_which_indexes_it_does_not_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    indexes = {"file-index.bsi.columns": "k", "file-index.range-bitmap.columns": "k, v"}
-    table = key_value_table(tmp_path, **indexes, **{"file-index.bitmap.columns": "v,m[x]"})
+    indexes = {"file-index.bsi.columns": "k, v", "file-index.bitmap.columns": "v,v[x]"}
+    table = key_value_table(tmp_path, **indexes)
     with table.writer().open_sync() as writer:
         for key in range(2):
             writer.write(rows(key))
             writer.commit()
     told: list[dict[str, Any]] = [each.paimon for each in caplog.records if hasattr(each, "paimon")]
     (line,) = (each for each in told if each["event"] == "indexes_not_written")
-    assert line["indexes"] == "bsi of k, range-bitmap of k, range-bitmap of v, bitmap of m[x]"
+    assert line["indexes"] == "bsi of v, bitmap of v[x]"
     assert line["table"] == "db.w"
