@@ -115,6 +115,14 @@ class Beside:
     def _java_compacts(self) -> None:
         self._java.call("compact", full=True, options={})
 
+    def check_blobs(self) -> int:
+        """Compact files of blobs too. Returns how many files there are fewer."""
+        before, rows, ours = self.layout(), self.rows(), self.ours()
+        compact(self.table.copy({"blob-compaction.enabled": "true"}))
+        assert [row[:-1] for row in self.rows()] == [row[:-1] for row in rows]
+        assert [_untold(row) for row in self.ours()] == [_untold(row) for row in ours]
+        return len(before) - len(self.layout())
+
 
 def _untold(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "_SEQUENCE_NUMBER"}
@@ -134,3 +142,13 @@ def test_java_compacts_the_same_files_to_the_same(java: LiveJava, tmp_path: Path
             beside.change()
         made += beside.compare(go_on_with_java=turn % 2 == 1)
     assert made > TURNS // 3
+
+
+def test_java_reads_blobs_of_compacted_files(java: LiveJava, tmp_path: Path) -> None:
+    beside = Beside(java, tmp_path, [["k", "BIGINT"], ["v", "STRING"], ["n", "INT"], ["b", "BLOB"]], [])
+    fewer = 0
+    for _ in range(TURNS):
+        for _ in range(4):
+            beside.change()
+        fewer += beside.check_blobs()
+    assert fewer > 2 * TURNS
