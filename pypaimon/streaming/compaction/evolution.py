@@ -4,51 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.compaction.blob_rewrite import BlobRewriter, blob_runs
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
 from pypaimon.streaming.compaction.row_ranges import Pack, is_as_declared, range_packs
 from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage
-from pypaimon.streaming.files.row_id_groups import data_file_fields, row_id_groups
+from pypaimon.streaming.files.blob_files import BLOB_FILE, row_range
+from pypaimon.streaming.files.row_id_groups import data_file_fields, is_data_file_name, is_written, row_id_groups
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
-from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.options.table_traits import BlobStorage
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta
 from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptions
-from pypaimon.streaming.writing.files.record_facts import RecordFacts
+from pypaimon.streaming.writing.files.record_facts import GivenFacts
 from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
 _NEVER_FULL = 1 << 62
-
-
-class _GivenFacts:
-    """Rows whose sequence numbers are those of other files."""
-
-    key_fields: Sequence[Any] = ()
-    deletes = 0
-
-    def __init__(self, files: Iterable[LiveFile]) -> None:
-        found = [file.read for file in files]
-        self._least = min(int(file.min_sequence_number) for file in found)
-        self._greatest = max(int(file.max_sequence_number) for file in found)
-
-    def stored(self, schema: pa.Schema) -> list[str]:
-        return list(schema.names)
-
-    def add(self, data: pa.Table) -> None:
-        pass
-
-    def sequence_range(self) -> tuple[int, int]:
-        return self._least, self._greatest
-
-    def key_range(self) -> tuple[Any, Any]:
-        return None, None
 
 
 class EvolutionRewriter:
@@ -60,7 +40,7 @@ class EvolutionRewriter:
         self._fields = data_file_fields(table.schema)
         self._per_column = option_keys.GLOBAL_INDEX_COLUMN_UPDATE_ACTION.of(table.options).lower() == "ignore"
 
-    def compact(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> CompactionResult:
+    def merge(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> CompactionResult:
         """Write the columns of all rows into one file. Deleted rows stay, and stay deleted.
 
         If it fails, the new file is deleted. Raises FileNotFoundError if a file is missing.
@@ -68,7 +48,7 @@ class EvolutionRewriter:
         by_name = {file.name: file for file in files}
         groups = row_id_groups([file.read for file in files])
         reader = self._reader.expecting(files)
-        made = self._rolling(bucket, _GivenFacts(files))
+        made = self._rolling(bucket, GivenFacts([file.read for file in files]))
         try:
             deleted = self._deleted(reader, groups, by_name)
             for group in groups:
@@ -81,7 +61,7 @@ class EvolutionRewriter:
         new = replace(new, first_row_id=groups[0].first_row_id, write_cols_sequences=self._column_numbers(files, new))
         return CompactionResult(bucket, list(files), [new], superseded={new.file_name: deleted} if deleted else {})
 
-    def _rolling(self, bucket: LiveBucket, facts: RecordFacts) -> RollingFiles:
+    def _rolling(self, bucket: LiveBucket, facts: GivenFacts) -> RollingFiles:
         # One range of row ids is one file, however large, because each file of its blobs belongs to one file.
         options = replace(FileOptions.of_compacted(self._table, 0), target_bytes=_NEVER_FULL)
         files = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
@@ -129,13 +109,26 @@ class EvolutionRewriter:
 
 @dataclass(frozen=True, slots=True)
 class RangeTask(CompactionTask):
-    """Data files of consecutive row ids that become one file."""
+    """Data files of consecutive row ids that become one file, and files of their blobs.
+
+    They are committed together, because each file of blobs belongs to one data file.
+    """
+
+    # Files of one column of blobs that become one file each; they are part of `files`
+    blobs: tuple[tuple[DataField, tuple[LiveFile, ...]], ...] = ()
+
+    @property
+    def data_files(self) -> list[LiveFile]:
+        return [file for file in self.files if is_data_file_name(file.name)]
+
+    def lean(self) -> RangeTask:
+        return replace(self, bucket=replace(self.bucket, files=()))
 
 
 class EvolutionTaskPicker:
     """The `TaskPicker` of a table with data evolution: files of adjacent row ids, as Java's compaction picks them.
 
-    Files of blobs and of vectors stay as they are.
+    Files of vectors stay as they are, and files of blobs too unless `blob-compaction.enabled` is set.
     """
 
     def __init__(self, table: PaimonTable, reader: FileReader) -> None:
@@ -143,6 +136,12 @@ class EvolutionTaskPicker:
         self._options = CompactionOptions.of(table)
         self._reader = reader
         self._rewriter = EvolutionRewriter(table, reader)
+        self._blob_rewriter = BlobRewriter(table, reader)
+        self._blob_fields: list[DataField] = []
+        if option_keys.BLOB_COMPACTION_ENABLED.of(table.options):
+            storage = BlobStorage.of(table.schema)
+            self._blob_fields = [field for field in table.fields if storage.in_blob_files(field)]
+        self._blob_bytes = FileOptions.of_blobs(table).target_bytes
 
     def by_time(self, *, full: bool) -> bool:
         return False
@@ -162,9 +161,47 @@ class EvolutionTaskPicker:
                 full=full,
                 is_merged=lambda group: is_as_declared(group, inside, apart, self._reader.schema),
             ):
-                if is_due:
-                    yield RangeTask(bucket, [by_name[file.file_name] for group in pack for file in group.files])
+                yield from self._tasks_of(bucket, by_name, pack, is_due)
+
+    def _tasks_of(
+        self, bucket: LiveBucket, by_name: dict[str, LiveFile], pack: Pack, is_due: bool
+    ) -> Iterator[CompactionTask]:
+        """A pack that is due is one task. Otherwise the files of blobs of each of its groups are one."""
+        for groups in [pack] if is_due else [[group] for group in pack]:
+            blobs = [
+                (field, tuple(by_name[file.file_name] for file in run))
+                for field in self._blob_fields
+                for run in blob_runs(self._files_of(field, groups), self._blob_bytes)
+            ]
+            data = [by_name[file.file_name] for group in groups for file in group.files] if is_due else []
+            files = [*data, *(file for _, run in blobs for file in run)]
+            if files:
+                yield RangeTask(bucket, files, blobs=tuple(blobs))
+
+    def _files_of(self, field: DataField, groups: Pack) -> list[DataFileMeta]:
+        """The files of a column of blobs; none if one of them cannot be copied (frames of a video)."""
+        first, end = groups[0].first_row_id, groups[-1].end
+        inside = (
+            file
+            for group in groups
+            for file in group.blob_files
+            if first <= row_range(file)[0] < row_range(file)[1] <= end
+        )
+        files = {str(file.file_name): file for file in inside}
+        found = [file for file in files.values() if is_written(field, file, self._reader.schema)]
+        return found if all(str(file.file_name).endswith(BLOB_FILE) for file in found) else []
 
     def execute(self, task: CompactionTask) -> list[CompactionResult]:
+        assert isinstance(task, RangeTask)
+        result = CompactionResult(task.bucket)
         with bad_rows_as_damage(self._reader, task):
-            return [self._rewriter.compact(task.bucket, task.files)]
+            try:
+                if task.data_files:
+                    result = self._rewriter.merge(task.bucket, task.data_files)
+                for field, files in task.blobs:
+                    result.after.append(self._blob_rewriter.compact(task.bucket, field, files))
+                    result.before += files
+            except BaseException:
+                discard(self._table, [result.message()])
+                raise
+        return [result]

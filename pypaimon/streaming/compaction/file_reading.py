@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.errors import BadRowError, CorruptTableError
+from pypaimon.streaming.files.blob_files import BlobColumn
 from pypaimon.streaming.files.data_files import content_of, read_file
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
@@ -75,6 +77,16 @@ class FileReader:
             return self._batches(files[str(file.file_name)], wanted, (), _BATCH_ROWS)
 
         return join(group, fields, self.schema, read, {}, _BATCH_ROWS, {})
+
+    @property
+    def store(self) -> Store:
+        return self._directory.store
+
+    def blobs(
+        self, field: DataField, first_row_id: int, row_count: int, newest_first: Sequence[DataFileMeta]
+    ) -> BlobColumn:
+        """A column of blobs of consecutive rows, from these files. Raises FileNotFoundError if one is missing."""
+        return BlobColumn(field, first_row_id, row_count, newest_first, self._directory)
 
     def deleted(self, file: LiveFile) -> npt.NDArray[np.uint64]:
         """Positions of the rows that the deletion vector of a file marks."""

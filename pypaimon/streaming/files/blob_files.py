@@ -50,6 +50,10 @@ class BlobColumn:
     missing.
 
     `files` are the blob files of these rows, of this column and others, newest first. Rows in none of them are null.
+
+    Attributes:
+        references: All its cells, decoded.
+        undecided: The rows whose values are in none of the files.
     """
 
     def __init__(
@@ -61,14 +65,15 @@ class BlobColumn:
         directory: TableDirectory,
     ) -> None:
         self._field = field
-        self._references = _references(first_row_id, row_count, _files_of(field, files, directory.schema), directory)
+        of_field = _files_of(field, files, directory.schema)
+        self.references, self.undecided = _references(first_row_id, row_count, of_field, directory)
         self._position = 0
 
     def available(self) -> int:
-        return len(self._references.place) - self._position
+        return len(self.references.place) - self._position
 
     def take(self, length: int) -> pa.RecordBatch:
-        cells = cells_of(self._references.rows(self._position, length))
+        cells = cells_of(self.references.rows(self._position, length))
         self._position += length
         return pa.RecordBatch.from_arrays([cells], names=[self._field.name])
 
@@ -89,7 +94,7 @@ def _files_of(
 
 def _references(
     first_row_id: int, row_count: int, files: Sequence[DataFileMeta], directory: TableDirectory
-) -> References:
+) -> tuple[References, npt.NDArray[np.bool_]]:
     place = np.full(row_count, -1, np.int64)
     offsets, lengths = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
     left = np.ones(row_count, bool)
@@ -107,7 +112,7 @@ def _references(
                 lengths[rows][held] = index.lengths[stored][held]
                 left[rows] &= ~decided
                 places.append(path)
-    return References(tuple(places), place, offsets, lengths)
+    return References(tuple(places), place, offsets, lengths), left
 
 
 def index_pieces(

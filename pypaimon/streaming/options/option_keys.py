@@ -268,6 +268,7 @@ BLOB_DESCRIPTOR_FIELD = Key("blob-descriptor-field", TEXT, None, _RW,
 BLOB_VIEW_FIELD = Key("blob-view-field", TEXT, None, _RW, "columns that refer to rows of other tables")
 BLOB_VIEW_RESOLVE_ENABLED = Key("blob-view.resolve.enabled", BOOLEAN, True, _R, "these references are resolved")
 BLOB_TARGET_FILE_SIZE = Key("blob.target-file-size", SIZE, None, _W, "size of blob files; default: `target-file-size`")
+BLOB_COMPACTION_ENABLED = Key("blob-compaction.enabled", BOOLEAN, False, _C, "files of blobs are compacted too")
 VIDEO_FRAME_FIELD = Key("video-frame-field", TEXT, None, _W, "refused")
 
 # Writing and committing.

@@ -47,7 +47,7 @@ class Life:
         self.table = EvolvingTable(directory, **options)
         self._again = Compaction(PaimonTable(self.table.handle))
         self._number = 0
-        self._names = {"a": "a", "b": "b"}
+        self._names = {name: name for name in ("id", "a", "b")}
 
     def step(self, what: str, *arguments: Any) -> None:
         self._number += 1
@@ -55,9 +55,10 @@ class Life:
 
     def _append(self, count: int) -> None:
         table, number = self.table, self._number
-        names = [name for name in table.types if name != "id"]
+        key = self._names["id"]
+        names = [name for name in table.types if name != key]
         table.append(
-            *({"id": 100 * number + each, **{name: self._value(name, each) for name in names}} for each in range(count))
+            *({key: 100 * number + each, **{name: self._value(name, each) for name in names}} for each in range(count))
         )
 
     def _value(self, name: str, number: int) -> Any:
@@ -80,9 +81,10 @@ class Life:
 
     def _alter(self, renames: bool) -> None:
         if renames:
-            new = f"a{self._number}"
-            self.table.rename_column(self._names["a"], new)
-            self._names["a"] = new
+            # Not a column that is updated: of those pypaimon reads old values once they are renamed.
+            new = f"id{self._number}"
+            self.table.rename_column(self._names["id"], new)
+            self._names["id"] = new
         else:
             self.table.add_column(f"c{self._number}")
 

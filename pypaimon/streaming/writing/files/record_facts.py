@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.formats.binary_row_encoding import encoded_columns
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
-from pypaimon.streaming.paimon.internals import BinaryRow, GenericRow, RowKind
+from pypaimon.streaming.paimon.internals import BinaryRow, DataFileMeta, GenericRow, RowKind
 
 
 class RecordBuilder:
@@ -114,6 +114,29 @@ class TrackedFacts:
 
     def sequence_range(self) -> tuple[int, int]:
         return min(self._sequence), max(self._sequence)
+
+    def key_range(self) -> tuple[Any, Any]:
+        return None, None
+
+
+class GivenFacts:
+    """Rows of a file whose sequence numbers are those of other files."""
+
+    key_fields: Sequence[Any] = ()
+    deletes = 0
+
+    def __init__(self, files: Sequence[DataFileMeta]) -> None:
+        least = min(int(file.min_sequence_number) for file in files)
+        self._range = least, max(int(file.max_sequence_number) for file in files)
+
+    def stored(self, schema: pa.Schema) -> list[str]:
+        return list(schema.names)
+
+    def add(self, data: pa.Table) -> None:
+        pass
+
+    def sequence_range(self) -> tuple[int, int]:
+        return self._range
 
     def key_range(self) -> tuple[Any, Any]:
         return None, None

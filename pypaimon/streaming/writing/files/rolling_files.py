@@ -26,6 +26,7 @@ from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.internals import DataFileMeta, GenericRow, PaimonBlob, Timestamp
 from pypaimon.streaming.paimon.write_internals import BlobFormatWriter
 from pypaimon.streaming.writing.files.file_options import BucketFiles, FileKind, FileOptions
@@ -265,6 +266,9 @@ class NewFile:
     def _encoding(self, stream: Any, schema: pa.Schema) -> FormatWriter:
         if self._blob is not None:
             field: Any = next(field for field in self._files.table.fields if field.name == schema.names[0])
+            if pa.types.is_large_binary(schema.types[0]):
+                # A collection that is copied whole.
+                field = BlobStorage.of(self._files.table.schema).as_read(field)
             return BlobEncoder(stream, schema, field, self._blob)
         kind, options = self._kind, self._files.options
         settings = WriteSettings(kind.compression, options.zstd_level, options.page_index, options.orc_zone)

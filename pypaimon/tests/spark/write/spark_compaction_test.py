@@ -12,7 +12,8 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 
 from pypaimon.spark import compact, register
 from pypaimon.streaming import CorruptTableError, stream_read_builder, stream_write_builder, table_files
-from support.tables.handles import create_table, read_with
+from support.tables.evolving_table import EvolvingTable
+from support.tables.handles import create_table, current_files, read_with
 
 pytestmark = pytest.mark.spark
 
@@ -63,6 +64,17 @@ def test_postponed_rows_are_distributed_over_buckets(spark: Any, warehouse: Any)
     report = compact(spark, options_of(table))
     assert {each.bucket for each in report.compacted} == {-2, 0, 1}
     assert rows(table) == sorted(("+I", key, day, 2) for key in range(6) for day in "ab")
+
+
+def test_files_of_columns_become_one_and_row_ids_stay(spark: Any, tmp_path: Path) -> None:
+    table = EvolvingTable(tmp_path, compaction__min__file_num="3")
+    table.numbered(4)
+    table.numbered(4)
+    table.update({1: {"a": "x"}, 6: {"a": "y"}})
+    table.delete(2)
+    assert len(compact(spark, options_of(table.handle)).new_snapshot_ids) == 1
+    assert len(current_files(table.handle)) == 1
+    table.check()
 
 
 def test_changes_that_a_compaction_makes(spark: Any, warehouse: Any) -> None:

@@ -123,8 +123,7 @@ class FollowedTable:
         if self.kind.partitions:
             steps += ["overwrite a partition"] * 2
         if self.kind.evolves:
-            # Neither pypaimon nor this library compacts such tables with deleted rows.
-            steps = ["write", "write", "update columns", "delete rows", "overwrite"]
+            steps = ["write", "write", "update columns", "delete rows", "overwrite", "compact"]
         step = self._random.choice(steps)
         getattr(self, step if step == "write" else f"_{step.replace(' ', '_')}")()
         if self.kind.is_compacted:

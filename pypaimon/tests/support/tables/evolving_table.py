@@ -58,9 +58,9 @@ class EvolvingTable:
         for row_id in row_ids:
             del self.model[row_id]
 
-    def add_column(self, name: str) -> None:
-        self.at.catalog.alter_table(self.at.name, [SchemaChange.add_column(name, AtomicType("INT"))], False)
-        self.types[name] = pa.int32()
+    def add_column(self, name: str, kind: str = "INT") -> None:
+        self.at.catalog.alter_table(self.at.name, [SchemaChange.add_column(name, AtomicType(kind))], False)
+        self.types[name] = {"INT": pa.int32(), "BLOB": pa.large_binary()}[kind]
         for row in self.model.values():
             row[name] = None
 
