@@ -205,11 +205,16 @@ class ConsumerManager:
         self._store.delete(self.path(name))
         _LOG.info("consumer_deleted", "%(path)s was deleted", consumer=name.text, path=self.path(name))
 
-    def names(self, consumer_id: str | None = None) -> list[ConsumerName]:
-        """Every file, or those of one id, ordered by name. One LIST."""
+    def names(self, consumer_id: str | None = None, *, listed: Iterable[str] | None = None) -> list[ConsumerName]:
+        """Every file, or those of one id, ordered by name. One LIST.
+
+        Args:
+            consumer_id: The id; None: all.
+            listed: The names of the files of `directory`, if they have just been listed.
+        """
         found = (
             ConsumerName.parse(name[len(CONSUMER_PREFIX) :])
-            for name in sorted(self._store.list_written(self.directory))
+            for name in sorted(self._store.list_written(self.directory) if listed is None else listed)
             if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX
         )
         return [name for name in found if consumer_id is None or name.consumer_id == consumer_id]

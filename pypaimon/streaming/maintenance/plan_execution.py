@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
@@ -57,7 +56,6 @@ class PlanExecution:
         self._consumers = consumers_of(directory)
         self._home = branch_directory(table.path, directory.branch)
         self._name = f"{PLAN_PREFIX}{uuid4()}"
-        self._is_alone = True
 
     def run(self, resumed: Sequence[TableFile]) -> None:
         """Carry the plan out.
@@ -73,7 +71,7 @@ class PlanExecution:
         if plan.tags or plan.created_tags:
             warn_of_callbacks(self._table)
         path = f"{self._consumers.directory}/{self._name}"
-        hint = EarliestHint(self._directory, f"{self._home}/snapshot/EARLIEST")
+        hint = EarliestHint(self._directory, f"{self._home}/snapshot/EARLIEST", plan.earliest_id)
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
         hidden = [each for each in plan.snapshot_ids if each < picture.own.visible_id]
         expired = [each.name for each in picture.consumers if each.name.text in plan.consumers]
@@ -84,16 +82,15 @@ class PlanExecution:
                 kept = [each for each in plan.kept_changelog_ids if each in hidden]
                 keep_changelogs(self._directory, kept)
                 self._store.delete_all(self._snapshot_paths(hidden))
-            if plan.snapshot_ids and plan.earliest_id is not None:
-                self._check_pins()
-                hint.move(plan.earliest_id, picture.own.visible_id or picture.own.snapshots[0].id)
+            if plan.snapshot_ids and plan.earliest_id is not None and self._is_alone():
+                hint.move(picture.own.visible_id or picture.own.snapshots[0].id)
             seen = {name: self._consumers.look(name) for name in expired}
             self._check_unchanged()
             self._create_tags()
             self._mark_expired(seen)
         except Exception:
             # An interrupted process leaves all as a killed one does, because a request of it may still be under way.
-            hint.move_back(self._finds_nobody)
+            hint.move_back()
             self._store.delete(path)
             raise
         for each in picture.consumers:
@@ -110,20 +107,21 @@ class PlanExecution:
         self._store.delete(path)
 
     def _expire_visible(self, hint: EarliestHint, paths: Sequence[str]) -> None:
-        """Delete snapshots, the newest one first.
+        """Delete snapshots, the newest one first if this run has moved the hint.
 
-        Readers believe the hint once the snapshot before it is gone. From then on they find none of the others. If the
-        hint of another run leads further, or another run may still move the hint, it may be believed at any moment or
-        not at all: then the oldest one goes first, each after the other, so that readers find no gap either way.
+        Readers believe the hint once the snapshot before it is gone. From then on they find none of the others. If
+        another run may move the hint, it may be believed at any moment or not at all: then the oldest one goes first,
+        each after the other, so that readers find no gap either way.
         """
-        if hint.leads_further or not self._is_alone:
-            for each in paths:
-                self._store.delete(each)
-        elif paths:
+        if hint.is_moved and paths:
             hint.check()
             self._store.delete_all(paths[-1:])
-            hint.restore()
+            hint.advance()
             self._store.delete_all(paths[:-1])
+        elif paths:
+            for each in paths:
+                self._store.delete(each)
+            hint.advance()
 
     def _snapshot_paths(self, ids: Iterable[int]) -> list[str]:
         return [f"{self._home}/snapshot/snapshot-{number}" for number in ids]
@@ -171,27 +169,20 @@ class PlanExecution:
             late = [number for number in self._plan.changelog_ids if number in there and number not in known]
             self._store.delete_all([f"{self._home}/changelog/changelog-{number}" for number in late])
 
-    def _listed(self) -> Mapping[str, Any]:
-        """The files of consumers; notes whether there is a plan of another run among them, which may move the hint.
+    def _is_alone(self) -> bool:
+        """Whether there is no plan of another run, which may have moved the hint.
 
         Of two runs that write their plans before they look, at least one sees the other.
+
+        Raises:
+            MaintenanceConflictError: A rollback may restore an expired snapshot. The hint would show it, with a gap
+                after it. Such a call writes a pin, and looks for plans before it does anything.
         """
         listed = self._store.list_written(self._consumers.directory)
-        self._is_alone = plans_of_runs(listed) == [self._name]
-        return listed
-
-    def _finds_nobody(self) -> bool:
-        self._listed()
-        return self._is_alone
-
-    def _check_pins(self) -> None:
-        """Check that no rollback restores an expired snapshot meanwhile, which the hint would show with a gap after it.
-
-        Such a call writes a pin and looks for plans before it does anything.
-        """
         known = {each.name for each in self._picture.consumers}
-        if any(is_own_pin(each) and each not in known for each in self._consumers.names()):
+        if any(is_own_pin(each) and each not in known for each in self._consumers.names(listed=listed)):
             raise MaintenanceConflictError(self._plan.table, "a rollback or copy was begun meanwhile")
+        return plans_of_runs(listed) == [self._name]
 
     def _check_unchanged(self) -> None:
         """Find out whether something has appeared that needs what is to be deleted."""
@@ -209,7 +200,7 @@ class PlanExecution:
             if not is_same:
                 raise MaintenanceConflictError(plan.table, "a tag was created, replaced or deleted meanwhile")
         known = {each.name.text: each.next_snapshot for each in picture.consumers}
-        for info in self._consumers.infos(listed=self._listed()):
+        for info in self._consumers.infos():
             late = info.name.text in plan.consumers and info not in picture.consumers
             # It is new, or was reset to an earlier snapshot.
             earlier = info.name.text not in known or info.next_snapshot < known[info.name.text]

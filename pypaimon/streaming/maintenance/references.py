@@ -337,6 +337,9 @@ def _names(entries: pa.Table) -> Iterator[str]:
 def _positive(entries: pa.Table, less: pa.Table) -> Iterator[str]:
     """The files that are live after these entries, less others."""
     for some, others in _parts(entries, less):
+        if not others.num_rows and pc.all(pc.equal(some["kind"], EntryKind.ADD), min_count=0).as_py():
+            yield from _names(some)
+            continue
         counts = [_counts(some, 1), _counts(others, -1)]
         counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
         positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()

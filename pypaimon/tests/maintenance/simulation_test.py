@@ -11,7 +11,7 @@ from support.maintenance.weather import KILLED, WEATHERS
 from support.maintenance.world import live
 from support.samples import SOAK, sample_seed, some
 
-SEEDS = 100_000 if SOAK else 250
+SEEDS = 100_000 if SOAK else 1000
 BY_HISTORY = [each for each in MUTANTS if each.history is not None]
 BY_CHANCE = [each for each in MUTANTS if each.history is None]
 pytestmark = pytest.mark.soak

@@ -212,7 +212,8 @@ class Actors:
             value.pop(each, None)
         self.put(path, json.dumps(value).encode())
         yield
-        if self.objects.get(tag) == data:
+        # A user may have deleted the branch meanwhile.
+        if self.objects.get(tag) == data and path in self.objects:
             self.laws.establish(path)
             self.branches.append(name)
             self.laws.seen["branch"] += 1

@@ -34,7 +34,7 @@ from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from support.maintenance import protection_histories as histories
 from support.maintenance.histories import cleaner_of_an_old_listing, position_without_a_file
-from support.maintenance.race_histories import hint_of_a_killed_run, hints_of_two_runs
+from support.maintenance.race_histories import hint_of_a_finished_plan, hint_of_a_killed_run, hints_of_two_runs
 from support.maintenance.stage import Stage
 from support.maintenance.weather import Weather
 
@@ -112,14 +112,9 @@ def _all_at_once(run: Any, hint: EarliestHint, paths: Any) -> None:
     run._store.delete_all([*paths[1:], *paths[:1]])
 
 
-def _listed_alone(run: Any) -> Any:
-    found = _LISTED(run)
-    run._is_alone = True
-    return found
-
-
 def _no_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("move", "move_back", "check", "restore"):
+    monkeypatch.setattr(EarliestHint, "move", lambda hint, _: setattr(hint, "is_moved", True))
+    for name in ("move_back", "check", "advance"):
         monkeypatch.setattr(EarliestHint, name, lambda *_: None)
 
 
@@ -150,14 +145,6 @@ def _no_pin(*_: Any) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def _moved_back(self: EarliestHint, *args: int) -> None:
-    _MOVE(self, *args)
-    if self.leads_further:
-        self.leads_further = False
-        self._to, self._before = args[0], self._snapshots.hinted_earliest_id()
-        self._store.write_atomic(self._path, str(args[0]).encode())
-
-
 def _without_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     write = Store.write_atomic
 
@@ -169,7 +156,6 @@ def _without_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _TO_JSON = Consumer.to_json
-_MOVE, _LISTED = EarliestHint.move, PlanExecution._listed
 MUTANTS = (
     Mutant("tags keep nothing", ("M1", "M9"), _without("tagged")),
     Mutant("snapshots keep nothing", ("M1", "M7", "M9"), _without("snapshots")),
@@ -190,12 +176,6 @@ MUTANTS = (
     ),
     Mutant("snapshots go in any order", ("M3",), _set(PlanExecution, "_expire_visible", _all_at_once)),
     Mutant("the hint stays where it is", ("M3",), _no_hint),
-    Mutant(
-        "the hint may be moved back past a gap",
-        ("M2", "M3", "M4", "M9"),
-        _set(EarliestHint, "_is_believed", lambda *_: False),
-        PAIRS,
-    ),
     Mutant("what a killed run has hidden is not known", ("M3", "M7"), _set(roots, "_visible_id", lambda *_: 0), DEADLY),
     Mutant("the latest snapshot expires", ("M4", "M6", "M7"), _set(expiry_planner, "expired_snapshots", _none_stays)),
     Mutant("consumers keep nothing", ("M5",), _set(ExpiryPlanner, "_protections", lambda *_: [])),
@@ -277,13 +257,19 @@ MUTANTS = (
     Mutant(
         "the hint of another run is moved back",
         ("M3",),
-        _set(EarliestHint, "move", _moved_back),
+        _set(PlanExecution, "_is_alone", lambda _: True),
         history=hints_of_two_runs,
     ),
     Mutant(
-        "plans of other runs are not looked for",
+        "the hint is moved back past a gap",
         ("M3",),
-        _set(PlanExecution, "_listed", _listed_alone),
+        _set(PlanExecution, "_is_alone", lambda _: True),
         history=hint_of_a_killed_run,
+    ),
+    Mutant(
+        "the hint is moved past a gap",
+        ("M3",),
+        _set(EarliestHint, "_is_believed", lambda *_: False),
+        history=hint_of_a_finished_plan,
     ),
 )

@@ -55,6 +55,25 @@ def hint_of_a_killed_run(stage: Stage) -> None:
     stage.check_kept(1)
 
 
+def hint_of_a_finished_plan(stage: Stage) -> None:
+    """A run is slow for a day. Meanwhile another one is killed, and a third one deletes its plan and two snapshots."""
+
+    def kill() -> None:
+        raise Killed
+
+    def expire() -> None:
+        stage.when("delete", "/snapshot/snapshot-", kill, skipped=1)
+        stage.expire(MaintenancePolicy(min_snapshots=2, max_snapshots=2))
+        stage.pass_days(1)
+        stage.expire(MaintenancePolicy(min_snapshots=2, max_snapshots=2, expire_limit=2))
+
+    for name in "abcdefgh":
+        stage.commit(name)
+    stage.when("write", "/consumer/maintenance-", expire)
+    stage.expire()
+    stage.check_kept(1)
+
+
 def rollback_killed_beside_a_run(stage: Stage) -> None:
     """It has restored an expired snapshot, which the hint hides that a run moves afterwards."""
 
