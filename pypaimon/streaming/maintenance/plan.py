@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -216,15 +216,16 @@ def plan_files(root: str, data: bytes) -> list[TableFile]:
     ]
 
 
-def unfinished_plans(store: Store, directory: str, root: str) -> dict[str, list[TableFile]]:
+def unfinished_plans(store: Store, directory: str, names: Iterable[str], root: str) -> dict[str, list[TableFile]]:
     """The files of plans that are being carried out, or whose run has died, by the path of the plan.
 
     Args:
         store: Reads the plans.
         directory: The directory of the consumers.
+        names: The names of the files in that directory.
         root: The path of the table.
     """
-    paths = [f"{directory}/{name}" for name in store.list_names(directory) if name.startswith(PLAN_PREFIX)]
+    paths = [f"{directory}/{name}" for name in sorted(names) if name.startswith(PLAN_PREFIX)]
     found = zip(paths, store.read_many(paths), strict=True)
     parse = partial(plan_files, root)
     return {path: store.parse_data(path, data, parse) for path, data in found if data is not None}
