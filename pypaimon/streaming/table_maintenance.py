@@ -10,9 +10,10 @@ from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.concurrency.background_runs import BackgroundRuns
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.maintenance.maintain import maintain as maintain_table
+from pypaimon.streaming.maintenance.maintain import run_once
 from pypaimon.streaming.maintenance.plan import CompactedFiles, MaintenanceReport
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
+from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import a_table, finite_seconds
 from pypaimon.streaming.paimon.handles import WritableTable
@@ -43,21 +44,26 @@ def maintain(
         MaintenanceConflictError: Others kept changing what is protected meanwhile (retriable).
         StoreError: The store failed (retriable).
     """
+    given = PaimonTable(a_table("maintain: table", table))
+    return _run(given, policy or MaintenancePolicy(), dry_run=dry_run)
 
+
+def _run(
+    table: PaimonTable, policy: MaintenancePolicy, seen: SeenFiles | None = None, *, dry_run: bool = False
+) -> MaintenanceReport:
     def compact(given: PaimonTable, without: Collection[bytes]) -> CompactedFiles:
         compaction = Compaction(given, ChosenPartitions(given, without=without), maintains=True)
         report = compaction.run(dry_run=dry_run)
         return CompactedFiles(report.before.files, report.before.bytes, report.new_snapshot_ids)
 
-    is_compacted = policy is not None and policy.compact
-    return maintain_table(table, policy, dry_run=dry_run, compact=compact if is_compacted else None)
+    return run_once(table, policy, seen, dry_run=dry_run, compact=compact if policy.compact else None)
 
 
 class Maintainer(BackgroundRuns[MaintenanceReport]):
     """Maintains a table while it is open: `async with Maintainer(table): ...`, or `with Maintainer(table): ...`.
 
     It calls `maintain` on a thread of its own: at once, and again after each interval. After a retriable error it runs
-    again after a pause. It is opened once.
+    again after a pause. It is opened once. A run reads what is new since the last one.
 
     Leaving the context stops it. A later run, of any program, finishes what it had begun. If it has failed meanwhile
     with an error that is not retriable, leaving raises that error, unless the block raised one itself.
@@ -91,8 +97,9 @@ class Maintainer(BackgroundRuns[MaintenanceReport]):
         if not seconds:
             raise StreamConfigError("Maintainer: interval: give a time above 0.")
         super().__init__("maintenance", seconds, on_report)
-        self._table = table
-        self._policy = policy
+        self._table = given
+        self._policy = policy or MaintenancePolicy()
+        self._seen = SeenFiles()
         self._scope = CancelScope()
 
     def stop(self) -> None:
@@ -102,7 +109,7 @@ class Maintainer(BackgroundRuns[MaintenanceReport]):
 
     def _report(self) -> MaintenanceReport:
         with self._scope.entered():
-            return maintain(self._table, self._policy)
+            return _run(self._table, self._policy, self._seen)
 
     def _is_worth_reporting(self, report: MaintenanceReport) -> bool:
         return not report.is_empty

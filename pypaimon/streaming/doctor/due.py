@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -29,6 +29,7 @@ def due_plans(
     changelog_ids: Sequence[int],
     tags: Sequence[Tag],
     consumers: Sequence[ConsumerInfo],
+    consumer_files: Iterable[str],
     now_millis: int,
 ) -> tuple[MaintenancePlan, MaintenancePlan]:
     """The plan of a run, and the plan of one if no consumer kept anything; both without files.
@@ -41,13 +42,14 @@ def due_plans(
         changelog_ids: Those of the long-lived changelogs.
         tags: The tags of the branch.
         consumers: Its consumers.
+        consumer_files: The names of all files in the directory of the consumers.
         now_millis: The current time.
     """
     rules = KeepRules.of(MaintenancePolicy(), table.options)
     snapshots = _dated(ids, latest, rules.snapshots, now_millis, manager.try_get)
     changelogs = _dated(changelog_ids, latest, rules.changelogs, now_millis, manager.refreshed_changelog)
-    picture = Picture(Roots(snapshots, tuple(each.snapshot for each in tags), changelogs), (), tuple(tags), {}, ())
-    held = replace(picture, consumers=tuple(consumers))
+    picture = Picture(Roots(snapshots, tuple(each.snapshot for each in tags), changelogs), (), tuple(tags), {})
+    held = replace(picture, consumers=tuple(consumers), consumer_files=frozenset(consumer_files))
     created, outdated = _tags(table, latest, tags, now_millis)
     partitions = _partitions(table, latest, now_millis)
     # These snapshots have no times of their own, by which automatic tags could be due.

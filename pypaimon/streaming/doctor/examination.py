@@ -16,7 +16,7 @@ from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.doctor.due import due_plans
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
-from pypaimon.streaming.maintenance.maintain import maintain
+from pypaimon.streaming.maintenance.maintain import run_once
 from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
@@ -256,7 +256,7 @@ class _Examiner:
                 table, snapshots = PaimonTable(cast(WritableTable, self._followed)), directory.snapshots
                 plans = self._tried(
                     "maintenance",
-                    lambda: due_plans(table, snapshots, latest, ids, changelogs, tags, consumers, now),
+                    lambda: due_plans(table, snapshots, latest, ids, changelogs, tags, consumers, listed, now),
                 )
             layout = self._tried("manifests", lambda: self._layout(latest, traits, options))
             if stream is not None:
@@ -289,7 +289,7 @@ class _Examiner:
 
     def _full_plan(self) -> MaintenancePlan:
         policy = MaintenancePolicy(orphan_age=timedelta(days=1))
-        return maintain(cast(WritableTable, self._followed), policy, dry_run=True).plan
+        return run_once(PaimonTable(cast(WritableTable, self._followed)), policy, dry_run=True).plan
 
     def _tried(self, what: str, call: Callable[[], T]) -> T | None:
         """The result of a call, None after a permanent error, which is recorded as a failure."""

@@ -35,7 +35,7 @@ from pypaimon.streaming.maintenance.hourly_turn import HourlyTurn
 from pypaimon.streaming.maintenance.maintain import run_once
 from pypaimon.streaming.maintenance.plan import MaintenanceReport
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
-from pypaimon.streaming.maintenance.roots import SeenSnapshots
+from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.maintenance.tag_operations import create_due_tags
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
@@ -115,7 +115,7 @@ class CommitMaintenance:
         self._next_id = 0
         self._last_id: int | None = None
         self._failures, self._paused_until = 0, 0.0
-        self._seen: SeenSnapshots = {}
+        self._seen = SeenFiles()
         self._scope = CancelScope()
         self._running: Future[None] | None = None
         self.last_report: MaintenanceReport | None = None

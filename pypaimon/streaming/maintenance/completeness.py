@@ -66,7 +66,9 @@ def missing_file(table: PaimonTable, directory: TableDirectory, roots: Roots, na
         return str(error.filename or error)
     # A partition may have two spellings, so a file counts wherever it is.
     paths = {name: each.path for each in named if (name := _name(each)) in references.names}
-    plans = unfinished_plans(directory.store, consumers_of(directory).directory, table.path).values()
+    consumers = consumers_of(directory).directory
+    listed = directory.store.list_names(consumers)
+    plans = unfinished_plans(directory.store, consumers, listed, table.path).values()
     going = {_name(each) for files in plans for each in files}
     # Listed after the plans: a plan is there until its files are gone. Manifests may be cached, so the store is asked.
     missing = paths

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
 
 from pypaimon.streaming.commit.ledger import record_name
-from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.maintenance.automatic_tags import automatic_tags
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
@@ -16,7 +15,6 @@ from pypaimon.streaming.maintenance.policy import KeepRules
 from pypaimon.streaming.maintenance.roots import Picture
 from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 EXPIRED = "expired"
 """The owner of a consumer that is being deleted."""
@@ -27,17 +25,13 @@ class ExpiryPlanner:
 
     Args:
         table: The table.
-        directory: Its files.
         rules: What is kept.
         protected: The first snapshots that positions still read.
         now: The time of the run, in seconds since the epoch.
     """
 
-    def __init__(
-        self, table: PaimonTable, directory: TableDirectory, rules: KeepRules, protected: Sequence[int], now: float
-    ) -> None:
+    def __init__(self, table: PaimonTable, rules: KeepRules, protected: Sequence[int], now: float) -> None:
         self._table = table
-        self._directory = directory
         self._rules = rules
         self._protected = protected
         self._now = now
@@ -45,8 +39,8 @@ class ExpiryPlanner:
 
     def plan(self, picture: Picture) -> MaintenancePlan:
         """Plan a run on a table as it was read, without the files that are deleted."""
-        expired = self._expired_consumers(picture.consumers)
-        protections = self._protections(picture.consumers, expired)
+        expired = self._expired_consumers(picture)
+        protections = self._protections(picture, expired)
         own, rules, now = picture.own, self._rules, int(self._now * 1000)
         snapshots = expired_snapshots(own.snapshots, rules.snapshots, protections, now, rules.limit, own.visible_id)
         ids = tuple(each.id for each in snapshots)
@@ -87,7 +81,7 @@ class ExpiryPlanner:
         expiring = (each.name for each in tags if each.expires is not None and each.expires < now)
         return tuple(expiring) if self._rules.expire_tags else ()
 
-    def _expired_consumers(self, consumers: Sequence[ConsumerInfo]) -> list[ConsumerInfo]:
+    def _expired_consumers(self, picture: Picture) -> list[ConsumerInfo]:
         """Consumers that have not saved for the time of `consumer.expiration-time`, without those of writers.
 
         A writer saves only when it commits. Without its consumer, snapshots expire that show which of its commits are
@@ -99,27 +93,24 @@ class ExpiryPlanner:
         # A run that was killed has marked, and not deleted, what had expired.
         stale = [
             each
-            for each in consumers
+            for each in picture.consumers
             if each.owner == EXPIRED or (each.last_save is not None and each.last_save < oldest)
         ]
-        return [each for each in stale if record_name(each.name.text) not in self._consumer_files]
+        return [each for each in stale if record_name(each.name.text) not in picture.consumer_files]
 
-    def _protections(self, consumers: Sequence[ConsumerInfo], expired: Sequence[ConsumerInfo]) -> list[Protection]:
+    def _protections(self, picture: Picture, expired: Sequence[ConsumerInfo]) -> list[Protection]:
         found = [Protection("position", str(number), number) for number in self._protected]
-        for each in consumers:
+        for each in picture.consumers:
             if each not in expired:
-                changelog_only = self._rules.changelog_only and not self._needs_snapshots(each.name)
+                changelog_only = self._rules.changelog_only and not _needs_snapshots(each.name, picture.consumer_files)
                 found.append(Protection("consumer", each.name.text, each.next_snapshot, changelog_only))
         return found
 
-    def _needs_snapshots(self, name: ConsumerName) -> bool:
-        """Whether a consumer needs snapshots even if others keep only changelogs.
 
-        A pin protects the state that a first plan is still reading, that of a group also the first plans of its
-        members, and a writer finds its commits in snapshots only.
-        """
-        return name.is_pin or name.group or record_name(name.text) in self._consumer_files
+def _needs_snapshots(name: ConsumerName, files: Collection[str]) -> bool:
+    """Whether a consumer needs snapshots even if others keep only changelogs.
 
-    @cached_property
-    def _consumer_files(self) -> frozenset[str]:
-        return frozenset(self._directory.store.list_names(consumers_of(self._directory).directory))
+    A pin protects the state that a first plan is still reading, that of a group also the first plans of its members,
+    and a writer finds its commits in snapshots only.
+    """
+    return name.is_pin or name.group or record_name(name.text) in files

@@ -1,4 +1,4 @@
-"""`maintain`: expire what a table's options no longer keep, and delete the files that nothing needs.
+"""`run_once`: expire what a table's options no longer keep, and delete the files that nothing needs.
 
 Automatic tags that are due are created first. `TableRun` also deletes and replaces tags at a user's request.
 
@@ -39,21 +39,21 @@ from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.preparation import Compact, Preparation
 from pypaimon.streaming.maintenance.protected_positions import check_protected
 from pypaimon.streaming.maintenance.references import PackedFiles, TableFile, unreferenced
-from pypaimon.streaming.maintenance.roots import Picture, SeenSnapshots, of_branch, picture_of
+from pypaimon.streaming.maintenance.roots import Picture, of_branch, picture_of
+from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.arguments import a_table
-from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
 _LONGEST_SECONDS = 900
 """How long the plan of a run that was killed may look like that of one that is running."""
 
 
-def maintain(
-    table: WritableTable,
-    policy: MaintenancePolicy | None = None,
+def run_once(
+    table: PaimonTable,
+    policy: MaintenancePolicy,
+    seen: SeenFiles | None = None,
     *,
     dry_run: bool = False,
     compact: Compact | None = None,
@@ -61,31 +61,11 @@ def maintain(
     """`maintain` of `table_maintenance`, to which compaction is a parameter.
 
     Args:
-        table: As there.
-        policy: As there, without `compact`.
-        dry_run: As there.
-        compact: Compacts the table, unless this is a dry run; None: it is not compacted.
-    """
-    given = PaimonTable(a_table("maintain: table", table))
-    return run_once(given, policy or MaintenancePolicy(), {}, dry_run=dry_run, compact=compact)
-
-
-def run_once(
-    table: PaimonTable,
-    policy: MaintenancePolicy,
-    seen: SeenSnapshots,
-    *,
-    dry_run: bool = False,
-    compact: Compact | None = None,
-) -> MaintenanceReport:
-    """As `maintain`, for a program that calls it again and again.
-
-    Args:
         table: The table.
         policy: What to keep.
-        seen: The snapshots that the call before has read, which this one does not read again.
-        dry_run: As `maintain` takes it.
-        compact: As `maintain` takes it.
+        seen: What earlier calls have read, and this one does not read again unless it has changed.
+        dry_run: As there.
+        compact: Compacts the table, unless this is a dry run; None: it is not compacted.
     """
     rules = KeepRules.of(policy, table.options)
     check_protected(table.new_directory(), policy.protect)
@@ -95,7 +75,7 @@ def run_once(
 
     def report() -> MaintenanceReport:
         directory, now = table.new_directory(), time.time()
-        planner = ExpiryPlanner(table, directory, rules, policy.protected_ids, now)
+        planner = ExpiryPlanner(table, rules, policy.protected_ids, now)
         run = TableRun(table, directory, planner.plan, rules.orphans_before(now), seen)
         return run.report(dry_run, preparation.run)
 
@@ -107,7 +87,7 @@ def run_once(
 def planned_expiry(table: PaimonTable, picture: Picture, now_millis: int) -> MaintenancePlan:
     """What a run would expire by the options of a table, without the files, which the run itself finds."""
     rules = KeepRules.of(MaintenancePolicy(), table.options)
-    return ExpiryPlanner(table, table.new_directory(), rules, (), now_millis / 1000).plan(picture)
+    return ExpiryPlanner(table, rules, (), now_millis / 1000).plan(picture)
 
 
 def repeated(run: Callable[[], MaintenanceReport]) -> MaintenanceReport:
@@ -130,7 +110,7 @@ class TableRun:
         directory: Its files, of which nothing has been read yet.
         plan: Plans what is created and deleted of a table as it was read, without the files that nothing needs then.
         orphans_before: Files that nothing names go if they are older than this; None: they stay.
-        seen: The snapshots that earlier runs have read.
+        seen: The snapshots and tags that earlier runs have read.
     """
 
     def __init__(
@@ -139,13 +119,13 @@ class TableRun:
         directory: TableDirectory,
         plan: Callable[[Picture], MaintenancePlan],
         orphans_before: datetime | None = None,
-        seen: SeenSnapshots | None = None,
+        seen: SeenFiles | None = None,
     ) -> None:
         self._table = table
         self._directory = directory
         self._plan = plan
         self._orphans_before = orphans_before
-        self._seen: SeenSnapshots = {} if seen is None else seen
+        self._seen = SeenFiles() if seen is None else seen
 
     def report(self, dry_run: bool = False, prepare: Callable[[], None] = lambda: None) -> MaintenanceReport:
         """Run.
@@ -166,7 +146,7 @@ class TableRun:
         plan = self._plan(picture)
         # The files of plans that an earlier run did not finish. Which of them are still needed is found out again.
         consumers = consumers_of(self._directory).directory
-        unfinished = unfinished_plans(self._directory.store, consumers, self._table.path)
+        unfinished = unfinished_plans(self._directory.store, consumers, picture.consumer_files, self._table.path)
         resumed: tuple[TableFile, ...] = ()
         running: set[str] = set()
         candidates = chain(candidates_of(self._table, self._directory, picture, plan), old)

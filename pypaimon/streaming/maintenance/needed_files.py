@@ -10,7 +10,8 @@ import pyarrow as pa
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.maintenance.plan import MaintenancePlan
 from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, required
-from pypaimon.streaming.maintenance.roots import Picture, Roots, SeenSnapshots, picture_of
+from pypaimon.streaming.maintenance.roots import Picture, Roots, picture_of
+from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -54,10 +55,10 @@ class NeededFiles:
     Args:
         table: The table.
         directory: Its files.
-        seen: The snapshots that were read already.
+        seen: The snapshots and tags that were read already.
     """
 
-    def __init__(self, table: PaimonTable, directory: TableDirectory, seen: SeenSnapshots) -> None:
+    def __init__(self, table: PaimonTable, directory: TableDirectory, seen: SeenFiles) -> None:
         self._table = table
         self._directory = directory
         self._seen = seen
@@ -85,7 +86,7 @@ class NeededFiles:
 
     def _check_still_there(self, roots: Roots) -> None:
         """Another program may have expired, meanwhile, what needs a file that is missing."""
-        now = picture_of(self._table.new_directory(), self._seen)
+        now = picture_of(self._table.new_directory(), self._seen, with_consumers=False)
         there = {each for found in (now.own, *now.others) for each in found.marks}
         gone = next((each for each, mark in zip(roots.all, roots.marks, strict=True) if mark not in there), None)
         if gone is not None:
@@ -95,8 +96,8 @@ class NeededFiles:
         """What snapshots, tags, changelogs and branches need now that these roots do not hold.
 
         They have appeared meanwhile, or should have been deleted and are still there. What another branch holds of the
-        same commit does not count: it may not have the changelog.
+        same commit does not count: it may not have the changelog. The picture that is returned has no consumers.
         """
-        now = picture_of(self._table.new_directory(), self._seen)
+        now = picture_of(self._table.new_directory(), self._seen, with_consumers=False)
         known = {mark for each in roots for mark in each.marks}
         return self.of([each.without(known) for each in (now.own, *now.others)]), now

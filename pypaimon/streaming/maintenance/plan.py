@@ -223,15 +223,16 @@ def plans_of_runs(names: Iterable[str]) -> list[str]:
     return [each for each in names if each.startswith(PLAN_PREFIX) and not each.startswith(LEFTOVER_PREFIX)]
 
 
-def unfinished_plans(store: Store, directory: str, root: str) -> dict[str, list[TableFile]]:
+def unfinished_plans(store: Store, directory: str, names: Iterable[str], root: str) -> dict[str, list[TableFile]]:
     """The files of plans that are being carried out, or whose run has died, by the path of the plan.
 
     Args:
         store: Reads the plans.
         directory: The directory of the consumers.
+        names: The names of the files in that directory.
         root: The path of the table.
     """
-    paths = [f"{directory}/{name}" for name in store.list_names(directory) if name.startswith(PLAN_PREFIX)]
+    paths = [f"{directory}/{name}" for name in sorted(names) if name.startswith(PLAN_PREFIX)]
     found = zip(paths, store.read_many(paths), strict=True)
     parse = partial(plan_files, root)
     return {path: store.parse_data(path, data, parse) for path, data in found if data is not None}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of, last_write
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
+from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
 from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -18,11 +18,6 @@ from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.internals import TableSchema
 
 _LISTINGS = 10
-_SAME_TICK = timedelta(seconds=2)
-"""Stores that record whole seconds may give a file that is replaced within that time the same status."""
-
-SeenSnapshots = dict[str, tuple[Any, Snapshot]]
-"""Snapshots that a run has read, by the path in their status, with the status. An unchanged file is not read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +79,24 @@ class Picture:
         tags: The tags of the branch.
         tag_names: Names of all tags, by branch.
         consumers: The consumer files of the branch.
+        consumer_files: The names of these files, and of all others in their directory.
     """
 
     own: Roots
     others: tuple[Roots, ...]
     tags: tuple[Tag, ...]
     tag_names: dict[str, tuple[str, ...]]
-    consumers: tuple[ConsumerInfo, ...]
+    consumers: tuple[ConsumerInfo, ...] = ()
+    consumer_files: frozenset[str] = frozenset()
 
 
-def picture_of(directory: TableDirectory, seen: SeenSnapshots | None = None) -> Picture:
+def picture_of(directory: TableDirectory, seen: SeenFiles | None = None, *, with_consumers: bool = True) -> Picture:
     """Read everything that keeps files.
 
     Args:
         directory: The table, of which nothing has been read yet.
-        seen: The snapshots that earlier calls have read. They become those that this call has found.
+        seen: The snapshots and tags that earlier calls have read. They become those that this call has found.
+        with_consumers: Whether consumers are read too.
 
     Raises:
         CorruptTableError: A part of it is damaged, or stays missing though it is listed.
@@ -108,16 +106,25 @@ def picture_of(directory: TableDirectory, seen: SeenSnapshots | None = None) -> 
     if directory.branch not in names:
         raise MaintenanceConflictError(directory.table.table_path, f"branch {directory.branch!r} was deleted meanwhile")
     directories = {name: of_branch(directory, name) for name in names}
-    tags = {name: tags_of(each) for name, each in directories.items()}
-    seen = {} if seen is None else seen
+    seen = SeenFiles() if seen is None else seen
+    tags = {name: tags_of(each, seen) for name, each in directories.items()}
     roots = {name: _roots(each, tags[name], seen) for name, each in directories.items()}
-    there = {each.fingerprint for found in roots.values() for each in found.all}
-    for path in [path for path, (_, snapshot) in seen.items() if snapshot.fingerprint not in there]:
-        del seen[path]
+    seen.end_look()
     own = directory.branch
     others = tuple(found for name, found in roots.items() if name != own)
     tag_names = {name: tuple(each.name for each in found) for name, found in tags.items()}
-    return Picture(roots[own], others, tags[own], tag_names, tuple(consumers_of(directory).infos()))
+    consumers, files = _consumers(directory) if with_consumers else ((), frozenset())
+    return Picture(roots[own], others, tags[own], tag_names, consumers, files)
+
+
+def _consumers(directory: TableDirectory) -> tuple[tuple[ConsumerInfo, ...], frozenset[str]]:
+    """The consumers, and the names of all files in their directory: one listing, unless a consumer moves meanwhile."""
+    manager = consumers_of(directory)
+    listed = directory.store.list_written(manager.directory)
+    found = tuple(manager.infos(listed=listed))
+    if any(manager.path(each.name).rpartition("/")[2] not in listed for each in found):
+        listed = directory.store.list_written(manager.directory)
+    return found, frozenset(listed)
 
 
 def of_branch(directory: TableDirectory, name: str) -> TableDirectory:
@@ -125,7 +132,7 @@ def of_branch(directory: TableDirectory, name: str) -> TableDirectory:
     return directory if name == directory.branch else directory.of_branch(name)
 
 
-def _roots(directory: TableDirectory, tags: Sequence[Tag], seen: SeenSnapshots) -> Roots:
+def _roots(directory: TableDirectory, tags: Sequence[Tag], seen: SeenFiles) -> Roots:
     """Read the roots of a branch.
 
     Raises:
@@ -163,41 +170,18 @@ def _all(
     fetched: Callable[[Iterable[int]], dict[int, Snapshot | None]],
     what: str,
     directory: TableDirectory,
-    seen: SeenSnapshots,
+    seen: SeenFiles,
 ) -> tuple[Snapshot, ...]:
     """All snapshots of a listing; listed again if one is missing, because another program may expire it meanwhile."""
     missing: list[int] = []
     for _ in range(_LISTINGS):
         statuses = listed()
-        known = {number: snapshot for number, each in statuses.items() if (snapshot := _unchanged(each, seen))}
+        known = {number: snapshot for number, each in statuses.items() if (snapshot := seen.unchanged(each))}
         found = known | fetched([number for number in statuses if number not in known])
         missing = [number for number, snapshot in found.items() if snapshot is None]
         if not missing:
             snapshots = {number: snapshot for number in statuses if (snapshot := found[number]) is not None}
-            _remember(statuses, snapshots, seen)
+            seen.add(statuses, snapshots)
             return tuple(snapshots.values())
     path = f"{directory.table.table_path}: {what} {missing[0]}"
     raise CorruptTableError(path, "is listed, but cannot be found")
-
-
-def _unchanged(status: Any, seen: SeenSnapshots) -> Snapshot | None:
-    before, snapshot = seen.get(str(status.path), (None, None))
-    return snapshot if before is not None and _stamp(status) == _stamp(before) else None
-
-
-def _remember(statuses: Mapping[int, Any], snapshots: Mapping[int, Snapshot], seen: SeenSnapshots) -> None:
-    """Remember the snapshots whose status shows whether they are replaced later, after a rollback for example.
-
-    A file could be replaced without a trace only in the second of its listing. No file is younger than that, so this
-    concerns only those that are about as young as the youngest.
-    """
-    written = {number: last_write(each) for number, each in statuses.items()}
-    newest = max((each for each in written.values() if each is not None), default=None)
-    for number, snapshot in snapshots.items():
-        when = written[number]
-        if when is not None and newest is not None and when < newest - _SAME_TICK:
-            seen[str(statuses[number].path)] = statuses[number], snapshot
-
-
-def _stamp(status: Any) -> tuple[Any, ...]:
-    return status.size, last_write(status)

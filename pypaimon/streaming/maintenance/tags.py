@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import SUCCESS_FILES, TableDirectory
 
@@ -97,21 +98,28 @@ def success_path(directory: TableDirectory, name: str) -> str:
     return f"{directory.tag_path('').rpartition('/')[0]}/{SUCCESS_FILES}/{name}_SUCCESS"
 
 
-def tags_of(directory: TableDirectory) -> tuple[Tag, ...]:
+def tags_of(directory: TableDirectory, seen: SeenFiles | None = None) -> tuple[Tag, ...]:
     """All tags of a branch. They are listed again if one is deleted between the listing and its read.
+
+    Args:
+        directory: The branch.
+        seen: The tags that earlier calls have read.
 
     Raises:
         CorruptTableError: A tag is damaged, or stays missing though it is listed.
     """
+    seen = SeenFiles() if seen is None else seen
     path = ""
     for _ in range(_LISTINGS):
-        names = directory.tag_names()
-        paths = [directory.tag_path(name) for name in names]
-        found = directory.store.read_many(paths)
-        if None not in found:
-            return tuple(
-                directory.store.parse_data(path, data or b"", partial(Tag.from_json, name))
-                for name, path, data in zip(names, paths, found, strict=True)
-            )
-        path = paths[found.index(None)]
+        statuses = directory.tag_statuses()
+        known: dict[str, Tag] = {name: tag for name, each in statuses.items() if (tag := seen.unchanged(each))}
+        paths = {name: directory.tag_path(name) for name in statuses if name not in known}
+        found = dict(zip(paths, directory.store.read_many([*paths.values()]), strict=True))
+        missing = next((name for name, data in found.items() if data is None), None)
+        if missing is None:
+            for name, data in found.items():
+                known[name] = directory.store.parse_data(paths[name], data or b"", partial(Tag.from_json, name))
+            seen.add(statuses, known)
+            return tuple(known[name] for name in statuses)
+        path = paths[missing]
     raise CorruptTableError(path, "is listed, but cannot be found")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -231,9 +231,13 @@ class TableDirectory:
 
     def tag_names(self) -> list[str]:
         """Names of all tags. One listing."""
-        names = self.store.list_names(f"{self._home}/tag")
-        tags = (name for name in names if name.startswith(_TAG_PREFIX) and name != SUCCESS_FILES)
-        return sorted(name[len(_TAG_PREFIX) :] for name in tags)
+        return sorted(_tags_among(self.store.list_names(f"{self._home}/tag")))
+
+    def tag_statuses(self) -> dict[str, Any]:
+        """Statuses (`path`, `size`, `mtime`) of all tags by name, ascending. One listing."""
+        listed = self.store.list_statuses(f"{self._home}/tag")
+        found = {str(each.path).rstrip("/").rpartition("/")[2]: each for each in listed}
+        return {name: found[file] for name, file in sorted(_tags_among(found).items())}
 
     def branch_names(self) -> list[str]:
         """Names of the table's branches, without main. One listing."""
@@ -337,3 +341,9 @@ def naming_unreadable_types(where: str) -> Iterator[None]:
                 ) from error
             cause = cause.__cause__
         raise
+
+
+def _tags_among(names: Iterable[str]) -> dict[str, str]:
+    """The names of files of tags, by the names of the tags."""
+    files = (name for name in names if name.startswith(_TAG_PREFIX) and name != SUCCESS_FILES)
+    return {name[len(_TAG_PREFIX) :]: name for name in files}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pypaimon.streaming import CorruptTableError, MaintenancePolicy, StreamConfigError, maintain
-from pypaimon.streaming.maintenance import Maintainer, MaintenanceReport
+from pypaimon.streaming.maintenance import Maintainer, MaintenanceReport, create_tag
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.fault_file_io import RESET, Call, FaultFileIO, failing
 from support.tables.named_files import files_of, needed_files
@@ -39,6 +41,33 @@ def test_it_follows_what_is_written(table: Table) -> None:
         assert reports.get(timeout=LONG).plan.snapshot_ids == (5,)
         assert running.is_running and running.last_report is not None and running.last_error is None
     assert not running.is_running and table.ids() == [6]
+
+
+def test_a_run_reads_what_is_new_since_the_last_one(table: Table) -> None:
+    create_tag(table.handle(), "t", snapshot=2)
+    # Files as young as a listing are read again.
+    for path in (*(table.path / "snapshot").iterdir(), *(table.path / "tag").iterdir()):
+        os.utime(path, (path.stat().st_mtime - 60,) * 2)
+    table.commit([50])
+    (table.path / "tag" / "tag-young").write_bytes((table.path / "tag" / "tag-t").read_bytes())
+    file_io, reports = FaultFileIO(), queue.SimpleQueue[MaintenanceReport]()
+    again = threading.Semaphore(0)
+
+    def wait(report: MaintenanceReport) -> None:
+        reports.put(report)
+        assert again.acquire(timeout=LONG)
+
+    policy = MaintenancePolicy(min_snapshots=5, max_snapshots=5)
+    with Maintainer(table.handle(file_io), policy, interval=0.01, on_report=wait):
+        assert reports.get(timeout=LONG).plan.snapshot_ids == (1,)
+        table.commit([60])
+        file_io.forget()
+        again.release()
+        assert reports.get(timeout=LONG).plan.snapshot_ids == (2,)
+        read = Counter(name for name in file_io.names("read") if name.startswith(("snapshot-", "tag-")))
+        again.release()
+    # The last one shows that the table was not rolled back before anything is deleted.
+    assert read == {"snapshot-6": 2, "snapshot-7": 3, "tag-young": 2}
 
 
 def test_the_event_loop_goes_on(table: Table) -> None:

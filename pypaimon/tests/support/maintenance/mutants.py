@@ -87,8 +87,8 @@ def _without(name: str) -> Patch:
     return _set_all((maintain, plan_execution), "kept_roots", lambda *args: replace(_KEPT(*args), **{name: ()}))
 
 
-def _main_only(*args: Any) -> Any:
-    return replace(_PICTURE(*args), others=())
+def _main_only(*args: Any, **options: Any) -> Any:
+    return replace(_PICTURE(*args, **options), others=())
 
 
 def _files_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ MUTANTS = (
         ("M5",),
         _set(Protection, "first_kept", property(lambda p: p.next_snapshot)),
     ),
-    Mutant("consumers of writers expire", ("M5",), _set(ExpiryPlanner, "_consumer_files", frozenset())),
+    Mutant("consumers of writers expire", ("M5",), _set(expiry_planner, "record_name", lambda _: "")),
     Mutant("young orphans go", ("M1", "M2", "M7"), _set(OldFiles, "__init__", _young_too)),
     Mutant("files next to data files are forgotten", ("M1",), _set(references, "_names", _without_extra)),
     Mutant("what later snapshots add is forgotten", ("M1", "M2"), _set(References, "_add_added", _snapshots_only)),
