@@ -178,7 +178,7 @@ _paths = itertools.count()
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty directory, as pytest's own fixture makes it, which looks through those of all earlier tests each time."""
+    """An empty directory. pytest's own fixture looks through those of all earlier tests each time."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
     return tmp_path_factory.mktemp(f"{name}-{next(_paths)}", numbered=False)
 

@@ -147,10 +147,10 @@ def test_a_run_reads_and_decodes_only_what_is_new(tmp_path: Path, monkeypatch: p
 def test_what_is_due_stays_within_a_tenth(tmp_path: Path) -> None:
     table = Table(tmp_path, "t", snapshot__num_retained__max="80")
     counts: list[int] = []
-    write(table, table.handle(), 330, after=lambda _: counts.append(len(table.ids())))
+    write(table, table.handle(), 220, after=lambda _: counts.append(len(table.ids())))
     # The consumer of the writer is at most 64 snapshots back.
     assert max(counts) < 80 / 0.9 + 1, max(counts)
-    assert sum(a > b for a, b in pairwise(counts[80:])) <= 330 / 8
+    assert sum(a > b for a, b in pairwise(counts[80:])) <= 220 / 8
 
 
 def test_a_writer_knows_what_its_consumer_keeps(table: Table) -> None:

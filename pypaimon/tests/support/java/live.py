@@ -18,6 +18,14 @@ SOURCES = TESTS / "live_java"
 POM = SOURCES / "pom.xml"
 COMMANDS = ("mvn", "javac", "java")
 HEAP = "-Xmx1g"
+SHORT_LIVED = (
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+"""Options of a JVM for some minutes. Its classes are those that were released: verifying them is a fifteenth of all."""
 
 
 class JavaError(Exception):
@@ -57,12 +65,9 @@ class LiveJava:
     """One JVM that obeys `live_java/Harness.java`; a context manager."""
 
     def __init__(self) -> None:
-        options = (HEAP, "-XX:+UseSerialGC", "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
+        options = (*SHORT_LIVED, HEAP, "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
         # A JVM does not look at TMPDIR.
-        options = (*options, f"-Djava.io.tmpdir={tempfile.gettempdir()}", "-XX:-UsePerfData")
-        # Its classes are those that were released: verifying them is a fifteenth of what a file of tests costs.
-        options = (*options, "-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UnlockDiagnosticVMOptions")
-        options = (*options, "-XX:-BytecodeVerificationRemote")
+        options = (*options, f"-Djava.io.tmpdir={tempfile.gettempdir()}")
         if "DIFFERENTIAL_HISTORIES" not in os.environ:
             # It ends before the best code that compilers can make would pay.
             options = (*options, "-XX:TieredStopAtLevel=1")

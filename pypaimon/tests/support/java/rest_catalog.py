@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from support.java.live import SOURCES, class_path, run_command
+from support.java.live import SHORT_LIVED, SOURCES, class_path, run_command
 from support.repository import cached
 
 _HOME = SOURCES / "rest"
@@ -31,7 +31,7 @@ class JavaRestCatalog:
             run_command("javac", "-nowarn", "-d", directory, "-cp", paths, _PROGRAM)
 
         classes = cached("live-java-rest", _POM.read_bytes() + _PROGRAM.read_bytes(), compile_to)
-        command = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+        command = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", *SHORT_LIVED)
         self._process = subprocess.Popen(
             (*command, "-cp", os.pathsep.join((str(classes), paths)), "RestCatalog", str(warehouse)),
             stdin=subprocess.PIPE,

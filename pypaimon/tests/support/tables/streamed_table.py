@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -177,8 +178,9 @@ class Table:
         return sorted_rows(self.handle())
 
     def ids(self) -> list[int]:
-        names = (path.name for path in (self.path / "snapshot").glob("snapshot-*"))
-        return sorted(int(name.removeprefix("snapshot-")) for name in names)
+        folder = self.path / "snapshot"
+        names = os.listdir(folder) if folder.is_dir() else []
+        return sorted(int(name.removeprefix("snapshot-")) for name in names if name.startswith("snapshot-"))
 
     def latest(self) -> int:
         return self.ids()[-1]
