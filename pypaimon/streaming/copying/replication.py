@@ -156,6 +156,7 @@ def _plans_of(target: Target) -> PlanTransactions | None:
 
 
 def _position(stream: ResolvedStream, target: Target) -> Position | None:
+    # A target of the user's own says only where it stands; ours also know which rows they hold.
     position, plans = target.load_position(), _plans_of(target)
     if position is None or plans is None:
         return position

@@ -75,19 +75,6 @@ class FoundCopy:
     note: CopyNote
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedCopy:
-    """A copy and its position.
-
-    Attributes:
-        note: Its recorded source.
-        position: The copy holds everything before this position; None if it is unknown.
-    """
-
-    note: CopyNote
-    position: Position | None
-
-
 class PaimonCopies:
     """The copies in a database. Calls block, and are made one at a time.
 
@@ -111,8 +98,10 @@ class PaimonCopies:
                 if status.base_name.startswith(_DROPPED):
                     files.delete(f"{home}/{status.base_name}", True)
 
-    def positions(self, source: str, user: str) -> dict[str, PlacedCopy]:
-        """The copies of the tables of a database, by name, with their positions."""
+    def positions(self, source: str, user: str) -> dict[str, tuple[CopyNote, Position | None]]:
+        """The copies of the tables of a database, by name: their sources, and the positions up to which they hold them,
+        None if unknown.
+        """
         with translating(self.database):
             names = self._catalog.list_tables(self.database)
         pool = IOPool(_AT_ONCE, timeout=float("inf"), name="paimon-copied-tables")
@@ -123,23 +112,23 @@ class PaimonCopies:
             pool.close()
         return {name: each for name, each in found.items() if each is not None}
 
-    def _position(self, name: str, source: str, user: str) -> PlacedCopy | None:
+    def _position(self, name: str, source: str, user: str) -> tuple[CopyNote, Position | None] | None:
         try:
-            found = self._found(name)
+            table, note = self._table(name)
         except TargetError:
             # Not known to be a copy; the error is raised when this name is written to.
             return None
-        if found is None or found.note is None or found.note.is_dropped or found.note.database != source:
+        if table is None or note is None or note.is_dropped or note.database != source:
             return None
         try:
-            last = progress_of(TableDirectory.of(found.table), user).last
+            last = progress_of(TableDirectory.of(table), user).last
         except PaimonStreamError as error:
             if error.retriable:
                 raise
             # The error is raised when the copy is written to.
             last = None
         text = None if last is None else last.properties.get(SOURCE_POSITION)
-        return PlacedCopy(found.note, None if text is None else Position.from_json(text))
+        return note, None if text is None else Position.from_json(text)
 
     def find(self, name: str, source: str) -> FoundCopy | None:
         """The copy of this name, None if no table has this name.
@@ -147,10 +136,9 @@ class PaimonCopies:
         Raises:
             StreamConfigError: The table is not a copy, or is a copy of another database.
         """
-        found = self._found(name)
-        if found is None:
+        table, note = self._table(name)
+        if table is None:
             return None
-        note = found.note
         if note is None:
             raise StreamConfigError(
                 f"a table {self.database}.{name} already exists that was not copied here: rename or drop it, leave the "
@@ -161,14 +149,14 @@ class PaimonCopies:
                 f"{self.database}.{name} is a copy of a table of database '{note.database}': copy each database into a "
                 "database of its own"
             )
-        return FoundCopy(found.table, note)
+        return FoundCopy(table, note)
 
     def find_own(self, name: str, source: str) -> FoundCopy | None:
         """The copy of this name if its source is in this database, otherwise None."""
-        found = self._found(name)
-        if found is None or found.note is None or found.note.database != source:
+        table, note = self._table(name)
+        if table is None or note is None or note.database != source:
             return None
-        return FoundCopy(found.table, found.note)
+        return FoundCopy(table, note)
 
     def create(self, name: str, schema: Schema, note: CopyNote) -> FoundCopy:
         """Create a copy, which replaces the table of this name."""
@@ -205,25 +193,26 @@ class PaimonCopies:
                 self._move(name, hidden)
                 self._catalog.file_io.delete(hidden, True)
 
-    def _found(self, name: str) -> _Found | None:
+    def _table(self, name: str) -> tuple[WritableTable | None, CopyNote | None]:
+        """The table of this name, and what it is a copy of; None if there is no table, or it is not a copy."""
         try:
             with translating(name):
                 table = self._catalog.get_table(f"{self.database}.{name}")
         except TableNotExistException:
-            return None
+            return None, None
         except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise TargetError(f"{self.database}.{name} cannot be opened: {error!r}") from error
         schema = getattr(table, "table_schema", None)
         text = None if schema is None else schema.options.get(COPIED_FROM)
-        return _Found(table, None if text is None else CopyNote.from_json(text))
+        return table, None if text is None else CopyNote.from_json(text)
 
     def _made(self, name: str) -> FoundCopy:
-        found = self._found(name)
-        if found is None or found.note is None:
+        table, note = self._table(name)
+        if table is None or note is None:
             raise TargetError(
                 f"{self.database}.{name} was dropped or re-created by another program while it was copied to."
             )
-        return FoundCopy(found.table, found.note)
+        return FoundCopy(table, note)
 
     @property
     def _moves_directories(self) -> bool:
@@ -256,9 +245,3 @@ class PaimonCopies:
                 yield
         except (RuntimeError, ValueError) as error:
             raise TargetError(f"the catalog refuses for {self.database}.{name}: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    table: WritableTable
-    note: CopyNote | None

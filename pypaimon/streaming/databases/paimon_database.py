@@ -92,8 +92,8 @@ class PaimonDatabase:
         self._source, self._location = database, location
         self._tables.make()
         found = self._tables.positions(database, _USER)
-        tables = {name: TablePosition(each.note.table, each.position) for name, each in found.items()}
-        noted = [each.note.location for each in found.values() if each.note.location is not None]
+        tables = {name: TablePosition(note.table, position) for name, (note, position) in found.items()}
+        noted = [note.location for note, _ in found.values() if note.location is not None]
         return DatabasePosition(database, tables, noted_location(noted, location))
 
     def apply(self, batch: BlockingTableBatch) -> bool:

@@ -53,6 +53,7 @@ class Share:
         return [_part(split, files) for split, files in mine.values()]
 
     def _owners(self, snapshot_id: int, rows: Sequence[int]) -> Iterator[int]:
+        # Plans of few files would otherwise all begin with the same share. A text's own hash differs between processes.
         first = zlib.crc32(str(snapshot_id).encode())
         loads = [(0, turn, (first + turn) % self.count) for turn in range(self.count)]
         heapify(loads)

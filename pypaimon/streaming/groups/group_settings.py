@@ -147,6 +147,7 @@ def _check_options(options: StreamOptions) -> None:
 
 def _predicate_value(predicate: Any) -> Any:
     parts = getattr(predicate, "literals", None) or ()
+    # By `repr`, in which 1 and '1' differ.
     return [
         predicate.method,
         predicate.field,

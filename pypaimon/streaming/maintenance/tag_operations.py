@@ -120,7 +120,7 @@ def rename_tag(table: WritableTable, name: str, new_name: str) -> None:
         MaintenanceConflictError: The tag was deleted meanwhile (retriable).
         StoreError: The store failed (retriable).
     """
-    # Java calls no callbacks for a rename, so none are left out.
+    # Java calls no callbacks for a rename, so that a warning of those left out would be wrong.
     given = PaimonTable(a_table("rename_tag: table", table))
     directory = given.new_directory()
     _check_name("rename_tag: new_name", new_name)

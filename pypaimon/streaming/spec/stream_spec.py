@@ -53,6 +53,7 @@ def _leaves(field: DataField) -> Iterator[str]:
 
 
 def check_types(read_type: Sequence[DataField], columns: Sequence[DataField], where: str = "") -> None:
+    # By name, as in pypaimon, whose fields may come from an older schema of the table.
     for field in read_type:
         path = find(field.name, columns)
         if path is None:
