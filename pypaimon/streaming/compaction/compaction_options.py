@@ -22,7 +22,7 @@ from pypaimon.streaming.model.data_types import holds_blobs, is_blob
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_key import OptionKey, TableOptions
-from pypaimon.streaming.options.table_kinds import ChangelogProducer
+from pypaimon.streaming.options.table_kinds import ChangelogProducer, MergeEngineKind
 from pypaimon.streaming.options.table_traits import BlobStorage, num_levels
 from pypaimon.streaming.writing.files.file_options import FileOptions, small_file_bytes, target_file_bytes
 
@@ -164,15 +164,7 @@ def check_compactable(table: PaimonTable) -> None:
             f"{name} has '{option_keys.DATA_EVOLUTION_ENABLED}' without '{option_keys.ROW_TRACKING_ENABLED}', so its "
             "rows have no ids."
         )
-    blobs = BlobStorage.of(table.schema)
-    for field in table.fields:
-        # What stays in a file of its own, or is a reference in the row, is copied as it is.
-        if table.traits.data_evolution:
-            is_kept = blobs.in_blob_files(field) or is_blob(field.type)
-        else:
-            is_kept = table.is_primary_key_table and not table.traits.postpone and blobs.in_data_files(field)
-        if holds_blobs(field.type) and not is_kept:
-            raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
+    _check_blobs(table)
     SortOrder.of_clustering(table)
     check_commit_options(table)
     found = CompactionOptions.of(table)
@@ -188,6 +180,31 @@ def check_compactable(table: PaimonTable) -> None:
     fields = data_file_fields(table.schema) if table.traits.data_evolution else table.fields
     for level in range(found.levels if table.is_primary_key_table else 1):
         check_format(FileOptions.of_compacted(table, level).data.format, fields)
+
+
+def _check_blobs(table: PaimonTable) -> None:
+    name, traits, storage = table.name, table.traits, BlobStorage.of(table.schema)
+    managed = BlobStorage.managed(table.schema)
+    for field in table.fields:
+        # What stays in a file of its own, or is a reference in the row, is copied as it is.
+        if traits.data_evolution:
+            is_copied = storage.in_blob_files(field) or is_blob(field.type)
+        else:
+            is_copied = field.name in managed or (traits.primary_key and storage.in_data_files(field))
+        if holds_blobs(field.type) and (not is_copied or traits.postpone):
+            raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
+    if not managed:
+        return
+    # As in Java, where other tables cannot have them.
+    if traits.merge_engine is MergeEngineKind.AGGREGATE or traits.producer is not ChangelogProducer.NONE:
+        raise UnsupportedTableError(
+            f"Column '{managed[0]}' of {name} holds managed blobs, which a table with merge engine aggregation or a "
+            "changelog producer cannot have."
+        )
+    if option_keys.DATA_FILE_EXTERNAL_PATHS.of(table.options):
+        raise UnsupportedTableError(
+            f"Column '{managed[0]}' of {name} holds managed blobs, which a table with external paths cannot have."
+        )
 
 
 def _check_vectors(table: PaimonTable) -> None:

@@ -24,7 +24,7 @@ class MixedPartitions:
 
     def __init__(self, table: PaimonTable, entries: pa.Table, chosen: Callable[[pa.Array], pa.Array]) -> None:
         counts = bucket_counts(entries)
-        self._rows = pa.array(counts, pa.binary())
+        self._rows = pa.array(list(counts), pa.binary())
         self._chosen = chosen
         self.skipped = tuple(
             SkippedPartition(

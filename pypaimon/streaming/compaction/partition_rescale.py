@@ -44,8 +44,8 @@ from pypaimon.streaming.options.option_key import OptionKey
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.planning.units import bucket_counts
-from pypaimon.streaming.reading.file_rows import APPENDED
 from pypaimon.streaming.writing.blob_forms import blob_forms
+from pypaimon.streaming.writing.files.file_options import APPENDED
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import WriteState
 
@@ -142,7 +142,7 @@ def _uncompacted(entries: pa.Table, count: int, examined_from: int) -> pa.Array:
     is_waiting = pc.or_(pc.invert(is_real), pc.less(entries["level"], examined_from))
     real, others, waiting = (pc.unique(entries["partition"].filter(mask)) for mask in (is_real, is_other, is_waiting))
     is_done = pc.and_(pc.is_in(waiting, value_set=real), pc.invert(pc.is_in(waiting, value_set=others)))
-    is_mixed = pc.is_in(waiting, value_set=pa.array(bucket_counts(entries), pa.binary()))
+    is_mixed = pc.is_in(waiting, value_set=pa.array(list(bucket_counts(entries)), pa.binary()))
     return waiting.filter(pc.invert(pc.or_(is_done, is_mixed)))
 
 

@@ -134,7 +134,7 @@ def table_files(
     buckets = list(VectorIndex.of(latest, directory, snapshot).attached(buckets))
     due: defaultdict[Place, FileCount] = defaultdict(FileCount)
     mixed = MixedPartitions(latest, entries, without_expired(latest, latest.zone.now(), chosen.among))
-    compactable = set(mixed.others(pa.array({each.row for each in buckets}, pa.binary())).to_pylist())
+    compactable = set(mixed.others(pa.array(list({each.row for each in buckets}), pa.binary())).to_pylist())
     found = [each for each in buckets if each.row in compactable]
     for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(found, full=full):
         due[_place(task.bucket)] += counted(file.read for file in task.files)

@@ -111,15 +111,16 @@ def encode_container(indexes: Mapping[str, Mapping[str, bytes]]) -> bytes:
 def _head(indexes: Mapping[str, Mapping[str, bytes]], place: int) -> bytes:
     head = struct.pack(">i", len(indexes))
     for column, found in indexes.items():
-        head += _written_text(column) + struct.pack(">i", len(found))
+        head += written_text(column) + struct.pack(">i", len(found))
         for kind, data in found.items():
-            head += _written_text(kind) + struct.pack(">ii", place, len(data))
+            head += written_text(kind) + struct.pack(">ii", place, len(data))
             place += len(data)
     # The length of fields that later versions may add.
     return head + struct.pack(">i", 0)
 
 
-def _written_text(text: str) -> bytes:
+def written_text(text: str) -> bytes:
+    """A text as Java's `writeUTF` writes it."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
     encoded = "".join(map(chr, units)).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     return struct.pack(">H", len(encoded)) + encoded

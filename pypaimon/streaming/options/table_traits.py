@@ -278,6 +278,15 @@ class BlobStorage:
         """Whether data files hold the values of a blob column as bytes that refer to blobs elsewhere."""
         return is_blob(field.type) and (field.name in self.descriptors or field.name in self.views)
 
+    @staticmethod
+    def managed(schema: TableSchema) -> tuple[str, ...]:
+        """The columns of a primary-key table whose blobs are in files that data files share."""
+        storage = BlobStorage.of(schema)
+        if not schema.primary_keys:
+            return ()
+        blobs = (each for each in schema.fields if is_blob(each.type) or is_blob_collection(each.type))
+        return tuple(each.name for each in blobs if not storage.in_data_files(each))
+
     def as_read(self, field: DataField) -> DataField:
         """The field as it is read first. A collection of blobs is stored as one blob that names its elements."""
         if not (self.in_blob_files(field) and is_blob_collection(field.type)):

@@ -120,8 +120,7 @@ def _skipped(what: str, file: DataFileMeta, option: OptionKey[bool, bool], error
     _LOG.warning("file_skipped", text, file=file.file_name, option=option.name, error=str(error))
 
 
-APPENDED, COMPACTED = 0, 1
-"""How a file was made: its `file_source`."""
+_APPENDED, _COMPACTED = 0, 1
 
 
 def numbered_by_snapshot(file: DataFileMeta, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -136,7 +135,7 @@ def numbered_by_snapshot(file: DataFileMeta, batch: pa.RecordBatch) -> pa.Record
     """
     check_source(file)
     batch = batch.append_column(WRITTEN_NUMBER, batch.column(SEQUENCE_NUMBER))
-    if file.file_source == COMPACTED:
+    if file.file_source == _COMPACTED:
         return batch
     place = batch.schema.get_field_index(SEQUENCE_NUMBER)
     return batch.set_column(place, batch.schema.field(place), constant(file.min_sequence_number, batch.num_rows))
@@ -144,7 +143,7 @@ def numbered_by_snapshot(file: DataFileMeta, batch: pa.RecordBatch) -> pa.Record
 
 def check_source(file: DataFileMeta) -> None:
     """Check that `numbered_by_snapshot` can number the records of a file. Raises UnsupportedTableError otherwise."""
-    if file.file_source not in (APPENDED, COMPACTED):
+    if file.file_source not in (_APPENDED, _COMPACTED):
         raise UnsupportedTableError(
             f"{file.file_name} does not record whether it was appended or compacted, so "
             "'sequence.snapshot-ordering' cannot order its records: it is older than the option. Java does not "

@@ -24,6 +24,7 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.option_key import OptionKey, TableOptions
+from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.write_internals import canonical_data_file_path
 from pypaimon.streaming.writing.files.statistics import NONE, StatsModes
 
@@ -45,6 +46,7 @@ class FileKind:
     suffix: str
     source: int  # Source of the records: `APPENDED` or `COMPACTED`
     indexes: IndexOptions | None = None  # File indexes; None: no indexes
+    managed_blobs: tuple[str, ...] = ()  # Columns whose blobs are in files that a sidecar names
     target_rows: int | None = None  # A file ends once it has this many rows; None: no bound
 
 
@@ -91,6 +93,7 @@ class FileOptions:
         indexes = IndexOptions.of(options, table.fields)
         if indexes.written and not postponed:
             data = replace(data, indexes=indexes)
+        data = replace(data, managed_blobs=BlobStorage.managed(table.schema))
         changelog = _kind(
             table,
             _format(option_keys.CHANGELOG_FILE_FORMAT.of(options) or format_, option_keys.CHANGELOG_FILE_FORMAT),

@@ -29,6 +29,7 @@ from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.internals import DataFileMeta, GenericRow, PaimonBlob, Timestamp
 from pypaimon.streaming.paimon.write_internals import BlobFormatWriter
+from pypaimon.streaming.writing.files.blob_references import SIDECAR, BlobReferences
 from pypaimon.streaming.writing.files.file_options import BucketFiles, FileKind, FileOptions
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
@@ -135,6 +136,7 @@ class NewFile:
             self._bounded = [field.name for field in fields]
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
+        self._references = BlobReferences(kind.managed_blobs) if kind.managed_blobs else None
         # Java reads CHAR from such files without trailing blanks, so statistics and indexes must be of what it reads.
         # Files of blobs are not of a format of the registry.
         is_padded = kind.format in FORMATS and FORMATS[kind.format].pads_char
@@ -174,6 +176,8 @@ class NewFile:
         self._facts.add(data)
         if self._index is not None:
             self._index.add(data)
+        if self._references is not None:
+            self._references.add(data)
         self._values.add(data)
         self._keys.add(data)
 
@@ -182,7 +186,9 @@ class NewFile:
             self._encoder.close()
             size = int(self._stream.tell())
             self._stream.close()
-            embedded, index_files = self._indexed()
+            embedded, extra_files = self._indexed()
+            if self._references is not None:
+                extra_files.append(self._extra_file(SIDECAR, self._references.data()))
         first, last = self._facts.sequence_range()
         key_fields = list(self._facts.key_fields)
         least, greatest = self._facts.key_range()
@@ -198,7 +204,7 @@ class NewFile:
             max_sequence_number=last,
             schema_id=self._files.table.schema.id,
             level=self._files.options.level,
-            extra_files=index_files,
+            extra_files=extra_files,
             creation_time=_CREATION_TIMES.next(self._files.table.zone),
             delete_row_count=self._facts.deletes,
             file_source=self._kind.source,
@@ -229,11 +235,14 @@ class NewFile:
         data = self._index.data()
         if len(data) <= self._kind.indexes.embedded_bytes:
             return data, []
-        self._paths.append(self.path + _INDEX_FILE)
+        return None, [self._extra_file(_INDEX_FILE, data)]
+
+    def _extra_file(self, ending: str, data: bytes) -> str:
+        self._paths.append(self.path + ending)
         stream = self._files.table.new_directory().store.open_new(self._paths[-1])
         stream.write(data)
         stream.close()
-        return None, [self._name + _INDEX_FILE]
+        return self._name + ending
 
     def _encode(self, data: pa.Table) -> None:
         try:
