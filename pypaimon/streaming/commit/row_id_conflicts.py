@@ -5,6 +5,7 @@ The rules are those of Java's `DataEvolutionConflictDetection`.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 
@@ -44,7 +45,7 @@ def check_row_ids(base: Sequence[FileChange], after: Iterable[FileChange], chang
         new = [each for each in added if each.partition == partition]
         known = _joined(_range(each) for each in before if each.partition == partition)
         for each in new:
-            if not any(_holds(found, _range(each)) for found in known):
+            if not _is_inside(_range(each), known):
                 raise _conflict(each, "holds row ids that the table does not have any more")
         _check_fit(list(members), _joined(map(_range, new)))
 
@@ -60,15 +61,15 @@ def _check_deleted(base: Sequence[FileChange], changes: Changes) -> None:
 
 def _check_fit(files: Sequence[FileChange], new: Sequence[Range]) -> None:
     """Check files of a partition, in the order of their row ids, as far as they share row ids with `new`."""
-    near = [each for each in files if any(_overlap(_range(each), found) for found in new)]
+    near = [each for each in files if _meets(_range(each), new)]
     data = [each for each in near if is_data_file_name(each.name)]
     # In this order a file overlaps another one with a different range only if it overlaps its neighbour.
     for one, other in pairwise(data):
         if _range(one) != _range(other) and _overlap(_range(one), _range(other)):
             raise _conflict(other, f"shares some row ids with {one.name}, and not all: columns were updated meanwhile")
-    ranges = {_range(each) for each in data}
+    ranges = sorted({_range(each) for each in data})
     for each in near:
-        if not is_data_file_name(each.name) and not any(_holds(found, _range(each)) for found in ranges):
+        if not is_data_file_name(each.name) and not _is_inside(_range(each), ranges):
             raise _conflict(each, "is not inside the row ids of one data file")
 
 
@@ -85,8 +86,16 @@ def _overlap(one: Range, other: Range) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
-def _holds(outer: Range, inner: Range) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
+def _meets(one: Range, ranges: Sequence[Range]) -> bool:
+    """Whether it overlaps one of disjoint ranges, which are in order."""
+    at = bisect_left(ranges, one[1], key=lambda found: found[0])
+    return at > 0 and ranges[at - 1][1] > one[0]
+
+
+def _is_inside(one: Range, ranges: Sequence[Range]) -> bool:
+    """Whether one of disjoint ranges, which are in order, has all of it."""
+    at = bisect_right(ranges, one[0], key=lambda found: found[0])
+    return at > 0 and ranges[at - 1][1] >= one[1]
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.commit.cleanup import discard
@@ -76,7 +77,7 @@ class EvolutionRewriter:
         for group in groups:
             shift = group.first_row_id - groups[0].first_row_id
             for file in group.files:
-                found.update(int(position) + shift for position in reader.deleted(by_name[file.file_name]))
+                found |= BitMap(reader.deleted(by_name[file.file_name]).astype(np.uint32) + np.uint32(shift))
         return found
 
     def _column_numbers(self, files: Sequence[LiveFile], new: DataFileMeta) -> list[int] | None:

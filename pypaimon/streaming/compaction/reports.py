@@ -16,7 +16,8 @@ class FileCount:
     Attributes:
         files: Number of files.
         bytes: Their bytes.
-        rows: Records, including superseded ones and deletes.
+        rows: Records, including superseded ones and deletes. With data evolution a row counts in each file that has
+            columns of it.
     """
 
     files: int = 0

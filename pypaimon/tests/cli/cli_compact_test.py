@@ -13,6 +13,7 @@ import pytest
 
 from pypaimon.streaming import stream_write_builder
 from support.docs.cli_runs import Program
+from support.tables.evolving_table import EvolvingTable
 from support.tables.handles import catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
@@ -52,6 +53,16 @@ def test_what_is_due_is_compacted_and_reported(program: Program, table: Any) -> 
     assert done.lines[2].split()[0] == "day=2026-01-02"
     assert "10 files" in done.lines[-1] and "became 2 files" in done.lines[-1]
     assert program("compact", "db.t").lines == ["db.t: nothing is due"]
+
+
+def test_files_of_columns_become_one(program: Program, tmp_path: Path) -> None:
+    evolving = EvolvingTable(tmp_path, compaction__min__file_num="3")
+    evolving.numbered(4)
+    evolving.update({1: {"a": "x"}})
+    evolving.update({2: {"b": 5}})
+    done = program("compact", "db.evolving")
+    assert done.code == 0 and "became 1 file" in done.lines[-1]
+    evolving.check()
 
 
 def test_partitions_and_json(program: Program, table: Any) -> None:

@@ -90,13 +90,13 @@ def test_marks_of_values_in_older_files_stay_if_no_file_has_them(tmp_path: Path)
     table.update({1: {"x": b"one"}})
     (first,) = blob_files(table)
     assert lengths(first) == [NULL, 3, NULL, NULL]
+    table.update({2: {"x": b"two"}})
     with first.open("wb") as stream:
         writer = BlobFormatWriter(stream)
         field = DataField(0, "x", AtomicType("BLOB"))
         for value in (PaimonBlob.PLACE_HOLDER, BlobData(b"one"), None, None):  # type: ignore[attr-defined]
             writer.add_element(GenericRow([value], [field]))
         writer.close()
-    table.update({2: {"x": b"two"}})
     compact(table.handle)
     (made,) = blob_files(table)
     assert lengths(made) == [PLACEHOLDER, 3, 3, NULL]

@@ -152,3 +152,8 @@ def test_java_reads_blobs_of_compacted_files(java: LiveJava, tmp_path: Path) -> 
             beside.change()
         fewer += beside.check_blobs()
     assert fewer > 2 * TURNS
+    rows = beside.rows()
+    java.call("expire", options={"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    assert beside.rows() == rows
+    root = Path(str(beside.table.table_path))
+    assert {path.name for path in root.glob("bucket-0/*")} == {file.file_name for file in current_files(beside.table)}

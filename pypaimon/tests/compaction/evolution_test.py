@@ -182,10 +182,15 @@ def test_two_compactions_at_once(table: EvolvingTable) -> None:
     table.check()
 
 
-def test_an_update_that_was_prepared_before_is_not_lost(table: EvolvingTable) -> None:
+@pytest.mark.parametrize("joined", [False, True])
+def test_an_update_that_was_prepared_before_is_not_lost(table: EvolvingTable, joined: bool) -> None:
     table.numbered(3)
-    table.update({0: {"a": "x"}})
-    table.update({1: {"a": "y"}})
+    if joined:
+        table.numbered(3)
+        table.numbered(3)
+    else:
+        table.update({0: {"a": "x"}})
+        table.update({1: {"a": "y"}})
     builder = table.handle.new_batch_write_builder()
     update = builder.new_update().with_update_type(["b"])
     messages = update.update_by_arrow_with_row_id(

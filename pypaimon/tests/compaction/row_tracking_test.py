@@ -15,7 +15,10 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import compact, stream_read_builder, table_files
+from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
 from support.samples import SOAK
@@ -67,6 +70,7 @@ def test_statistics_are_those_of_the_columns_of_the_table(table: Table) -> None:
     for key in range(3):
         written(table, key)
     compact(table.handle())
+    assert stored(table)["_VALUE_STATS_COLS"] == ["k", "v"]
     builder = table.handle().new_read_builder()
     predicates = builder.new_predicate_builder()
     for wanted, count in ((2, 1), (3, 0)):
@@ -74,6 +78,16 @@ def test_statistics_are_those_of_the_columns_of_the_table(table: Table) -> None:
         assert sum(len(split.files) for split in plan.splits()) == count
     found = stream_read_builder(table.handle()).with_filter("k >= 1").with_end(latest=True)
     assert sorted(row["k"] for row in read_with(found)) == [1, 2]
+
+
+def stored(table: Table) -> Any:
+    """The metadata of the only file."""
+    directory = TableDirectory.of(table.handle())
+    snapshot = directory.snapshots.get_latest_snapshot()
+    assert snapshot is not None
+    (bucket,) = live_buckets(PaimonTable(table.handle()), LiveEntries().look(directory, snapshot))
+    (file,) = bucket.files
+    return file.stored.file
 
 
 def test_a_stream_gets_nothing_of_a_compaction(table: Table) -> None:
@@ -157,6 +171,10 @@ def test_java_reads_the_same_ids_and_goes_on(java: LiveJava, tmp_path: Path, vec
         assert shared.tracked_here() == before
         assert shared.tracked() == before
     assert made >= 4
+    # Java finds rows by the statistics of the new files.
+    wanted = shared.tracked()[-1]
+    found = java.call("read", options={"scan.mode": "latest-full"}, filter=["id", "=", wanted[2]])
+    assert wanted[3] in [row[-1] for split in found["plans"][0]["splits"] for row in split["rows"]]
 
 
 class TrackedBeside(Shared):
