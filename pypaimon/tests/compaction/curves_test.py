@@ -37,14 +37,10 @@ def interleaved(parts: Sequence[str]) -> int:
 def test_bits_are_taken_in_turn() -> None:
     rng = random.Random(sample_seed())
     for width in (1, 3, 8, 11):
-        values = [
-            (rng.randrange(-(1 << 63), 1 << 63), rng.randbytes(rng.randrange(14)), rng.randrange(-128, 128))
-            for _ in range(20)
-        ]
-        columns = [
-            pa.array(each, kind)
-            for each, kind in zip(zip(*values, strict=True), (pa.int64(), pa.binary(), pa.int8()), strict=True)
-        ]
+        firsts = [rng.randrange(-(1 << 63), 1 << 63) for _ in range(20)]
+        texts = [rng.randbytes(rng.randrange(14)) for _ in range(20)]
+        lasts = [rng.randrange(-128, 128) for _ in range(20)]
+        columns = [pa.array(firsts, pa.int64()), pa.array(texts, pa.binary()), pa.array(lasts, pa.int8())]
         expected = [
             interleaved(
                 [
