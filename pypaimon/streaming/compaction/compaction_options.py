@@ -109,7 +109,7 @@ def _off_peak(options: TableOptions) -> OffPeak | None:
 _REFUSED_OPTIONS = {
     option_keys.DATA_EVOLUTION_ROW_SIDECAR_ENABLED: "its files have copies by row",
     option_keys.DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS: "its compaction would change row ids",
-    option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
+    option_keys.PK_CLUSTERING_OVERRIDE: "its files are sorted by other columns than the key",
 }
 _VECTORS = option_keys.DELETION_VECTORS_ENABLED
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
@@ -157,8 +157,10 @@ def check_compactable(table: PaimonTable) -> None:
     if unwritten := IndexOptions.of(options, table.fields).unwritten:
         lost = ", ".join(map(str, unwritten))
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
-    if option_keys.CHAIN_TABLE_ENABLED.of(options):
-        raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
+    if option_keys.CHAIN_TABLE_ENABLED.of(options) and _VECTORS.of(options):
+        raise UnsupportedTableError(
+            f"{name} is a chain table and has '{_VECTORS}': keeping deletes and marking rows are not combined here."
+        )
     if table.traits.data_evolution and not option_keys.ROW_TRACKING_ENABLED.of(options):
         raise UnsupportedTableError(
             f"{name} has '{option_keys.DATA_EVOLUTION_ENABLED}' without '{option_keys.ROW_TRACKING_ENABLED}', so its "

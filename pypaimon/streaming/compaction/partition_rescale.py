@@ -105,6 +105,10 @@ def rescale(
             f"{latest.name} has no fixed number of buckets: its option 'bucket' is {latest.total_buckets}, and rescale "
             "changes the number of fixed buckets."
         )
+    if option_keys.CHAIN_TABLE_ENABLED.of(latest.options):
+        raise UnsupportedTableError(
+            f"{latest.name} is a chain table: its deletes, which delete rows of its other branch, would be lost."
+        )
     # Raises if a column holds blobs, whose rows can be compacted and not be written.
     blob_forms(latest.schema)
     directory = given.new_directory()
