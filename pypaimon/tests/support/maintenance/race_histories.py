@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pypaimon.streaming import MaintenancePolicy
+from pypaimon.streaming.maintenance import delete_branch
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
+from support.maintenance.operations import Operation
 from support.maintenance.simulated_table import ROOT
 from support.maintenance.stage import Stage
 
@@ -111,6 +113,16 @@ def branch_goes(stage: Stage) -> None:
     stage.commit("c", branch="b")
     stage.when("list", "/branch", lambda: stage.actors.drop_branch("b"))
     stage.expire(branch="b")
+
+
+def commit_in_a_deleted_branch(stage: Stage) -> None:
+    """A writer commits while its branch is deleted: the commit is deleted too."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.when("delete", "/branch-b/snapshot/snapshot-1", lambda: stage.commit("c", branch="b"))
+    stage.operate(Operation("delete a branch", lambda handle: delete_branch(handle, "b"), "b"))
+    if stage.objects.names(f"{ROOT}/branch"):
+        raise BrokenLawError("M7: a branch is left")
 
 
 def branch_goes_before_its_hint(stage: Stage) -> None:
