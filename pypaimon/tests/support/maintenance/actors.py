@@ -92,7 +92,7 @@ class Actors:
         snapshot = yield from self._snapshot(kind.replace("DROP", "OVERWRITE"), before, entries, changes, user)
         yield
         path = f"{self.home(branch)}/snapshot/snapshot-{snapshot['id']}"
-        # Whoever deletes a branch has its writers end before the call has ended.
+        # A user who deletes a branch ends its writers before the call has ended.
         if self.latest(branch) == before and path not in self.objects and schema in self.objects:
             self.put(path, json.dumps(snapshot).encode())
             self.laws.seen[kind] += 1

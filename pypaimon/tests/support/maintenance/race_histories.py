@@ -76,7 +76,7 @@ def hint_of_a_finished_plan(stage: Stage) -> None:
     stage.check_kept(1)
 
 
-def rollback_killed_beside_a_run(stage: Stage) -> None:
+def rollback_killed_during_a_run(stage: Stage) -> None:
     """It has restored an expired snapshot, which the hint hides that a run moves afterwards."""
 
     def kill() -> None:
