@@ -23,6 +23,11 @@ from support.maintenance.simulated_table import (
 )
 
 Steps = Iterator[None]
+WEIGHTS = {
+    "APPEND": 10.0, "COMPACT": 4.0, "OVERWRITE": 0.7, "DROP": 0.3, "tag": 2.0, "untag": 0.7, "branch": 0.7,
+    "unbranch": 0.3, "consume": 1.0, "progress": 2.0, "write": 1.0,
+}  # fmt: skip
+"""How often each of them does something: commits of a kind, or a method of `Actors`."""
 
 
 class Actors:

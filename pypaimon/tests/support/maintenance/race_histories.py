@@ -9,6 +9,7 @@ from support.groups.invariants import BrokenLawError
 from support.maintenance.operations import Operation
 from support.maintenance.simulated_table import ROOT
 from support.maintenance.stage import Stage
+from support.maintenance.world import DAY
 
 
 def hints_of_two_runs(stage: Stage) -> None:
@@ -227,6 +228,24 @@ def changelogs_of_a_killed_run(stage: Stage) -> None:
     stage.expire()
     if stage.laws.changelog_ids() != [7]:
         raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
+
+
+def changelog_of_a_restored_snapshot(stage: Stage) -> None:
+    """A fast-forward restores a snapshot without its changelog, which is long-lived: it stays, and is not replaced."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t", has_changelog=False)
+    for name in "cd":
+        stage.commit(name)
+    stage.expire()
+    stage.fast_forward("b")
+    stage.pass_days(3)
+    stage.expire(MaintenancePolicy(min_snapshots=1, max_snapshots=1, orphan_age=DAY))
+    stage.check_roots()
+    stage.commit("e")
+    stage.expire()
+    stage.check_roots()
+    if b"changelogManifestList" not in (stage.objects.get(f"{ROOT}/changelog/changelog-1") or b""):
+        raise BrokenLawError("M2: changelog 1 is lost")
 
 
 def slow_changelog_of_a_compaction(stage: Stage) -> None:
