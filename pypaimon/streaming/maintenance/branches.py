@@ -34,6 +34,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_name, a_table
 from pypaimon.streaming.paimon.handles import WritableTable
 
+_LISTINGS = 10
 _LOG = StreamLog(__name__)
 
 
@@ -237,8 +238,13 @@ def _own_files(table: PaimonTable, branch: TableDirectory) -> tuple[TableFile, .
 
 def _delete_all(directory: TableDirectory, name: str) -> None:
     store, home = directory.store, branch_home(directory, name)
-    for each in files_of_branch(store, home):
-        store.delete(f"{home}/{each}")
+    for _ in range(_LISTINGS):
+        # What a writer commits meanwhile would be a branch without schemas.
+        files = files_of_branch(store, home)
+        for each in files:
+            store.delete(f"{home}/{each}")
+        if not files:
+            break
     with suppress(FileNotFoundError):
         store.call("delete", home, lambda path: store.file_io.delete(path, True))
 

@@ -58,7 +58,7 @@ class ExpiryPlanner:
             self._table.name,
             snapshot_ids=ids,
             changelog_ids=old,
-            kept_changelog_ids=tuple(each.id for each in late if each.id not in old),
+            kept_changelog_ids=tuple(each.id for each in late if each.id not in old and not own.has_changelog(each)),
             tags=tuple(dict.fromkeys(self._expired_tags(picture.tags) + self._outdated_tags(picture, created))),
             consumers=tuple(each.name.text for each in expired),
             protections=tuple(protections),

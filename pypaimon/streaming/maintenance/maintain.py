@@ -7,7 +7,8 @@ The order makes every step repeatable, and lets no reader find a snapshot whose 
 1. If the policy asks for that, the table is compacted. Then everything is planned. What cannot be read stops the run
    before anything is deleted. Then partitions expire, which is a commit like others, and what else `preparation` holds.
 2. The plan is written to a file, so that a later run can finish it.
-3. The hint to the earliest snapshot is moved, so that nobody begins below it.
+3. The hint to the earliest snapshot is moved, so that nobody begins below it. If there is the plan of another run,
+   which may have done that, the hint is moved after the snapshots are deleted, the oldest one first.
 4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run starts over.
    Tags that are due are written now.
 5. Long-lived changelogs are written, then snapshots are deleted.

@@ -20,14 +20,15 @@ def kept_roots(picture: Picture, plan: MaintenancePlan) -> Roots:
     """The roots of the branch after the plan."""
     own = picture.own
     gone, old, late = set(plan.snapshot_ids), set(plan.changelog_ids), set(plan.kept_changelog_ids)
-    changelogs = {each.id: each for each in (*own.changelogs, *own.snapshots) if each.id not in old}
-    long_lived = {each.id for each in own.changelogs} | late
+    # A snapshot that was restored from a tag does not name its changelog, which may be long-lived all the same.
+    changelogs = {each.id: each for each in own.changelogs if each.id not in old}
+    changelogs |= {each.id: each for each in own.snapshots if each.id in late}
     kept_tags = (each for each in picture.tags if each.name not in plan.tags)
     return replace(
         own,
         snapshots=tuple(each for each in own.snapshots if each.id not in gone),
         tagged=tuple(each.snapshot for each in (*kept_tags, *plan.created_tags)),
-        changelogs=tuple(changelogs[number] for number in sorted(changelogs) if number in long_lived),
+        changelogs=tuple(changelogs[number] for number in sorted(changelogs)),
     )
 
 

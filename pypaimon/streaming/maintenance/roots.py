@@ -61,6 +61,10 @@ class Roots:
         snapshots, tagged, changelogs = (tuple(each for each in part if next(kept)) for part in parts)
         return replace(self, snapshots=snapshots, tagged=tagged, changelogs=changelogs)
 
+    def has_changelog(self, snapshot: Snapshot) -> bool:
+        """Whether the changelog of a snapshot is long-lived already: of one that a tag or branch has restored."""
+        return any(each.id == snapshot.id and each.is_same_commit(snapshot) for each in self.changelogs)
+
     def has_producer(self, changelog: Snapshot) -> bool:
         """Whether a changelog was produced when it was committed; the option of the table may have changed since."""
         if changelog.changelog_manifest_list is not None:

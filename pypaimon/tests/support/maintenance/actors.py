@@ -23,6 +23,11 @@ from support.maintenance.simulated_table import (
 )
 
 Steps = Iterator[None]
+WEIGHTS = {
+    "APPEND": 10.0, "COMPACT": 4.0, "OVERWRITE": 0.7, "DROP": 0.3, "tag": 2.0, "untag": 0.7, "branch": 0.7,
+    "unbranch": 0.3, "consume": 1.0, "progress": 2.0, "write": 1.0,
+}  # fmt: skip
+"""How often each of them does something: commits of a kind, or a method of `Actors`."""
 
 
 class Actors:
@@ -71,10 +76,10 @@ class Actors:
 
     def commit(self, kind: str, branch: str = "main", user: str | None = None) -> Steps:
         """Write, compact or overwrite: the files first, then the snapshot, if nobody else has committed."""
-        if f"{self.home(branch)}/schema/schema-0" not in self.objects:
-            # The branch is gone, and a writer that begins now cannot load it.
+        schema, before = f"{self.home(branch)}/schema/schema-0", self.latest(branch)
+        if schema not in self.objects or (before is None and branch != "main"):
+            # The branch is gone, or is being deleted, and a writer that begins now cannot load it.
             return
-        before = self.latest(branch)
         live = [] if before is None else self.table.live(before)
         if kind in ("COMPACT", "DROP") and not live:
             return
@@ -92,7 +97,8 @@ class Actors:
         snapshot = yield from self._snapshot(kind.replace("DROP", "OVERWRITE"), before, entries, changes, user)
         yield
         path = f"{self.home(branch)}/snapshot/snapshot-{snapshot['id']}"
-        if self.latest(branch) == before and path not in self.objects:
+        # A user who deletes a branch ends its writers before the call has ended.
+        if self.latest(branch) == before and path not in self.objects and schema in self.objects:
             self.put(path, json.dumps(snapshot).encode())
             self.laws.seen[kind] += 1
             yield

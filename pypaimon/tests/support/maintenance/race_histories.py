@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pypaimon.streaming import MaintenancePolicy
+from pypaimon.streaming.maintenance import delete_branch
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
+from support.maintenance.operations import Operation
 from support.maintenance.simulated_table import ROOT
 from support.maintenance.stage import Stage
+from support.maintenance.world import DAY
 
 
 def hints_of_two_runs(stage: Stage) -> None:
@@ -74,7 +77,7 @@ def hint_of_a_finished_plan(stage: Stage) -> None:
     stage.check_kept(1)
 
 
-def rollback_killed_beside_a_run(stage: Stage) -> None:
+def rollback_killed_during_a_run(stage: Stage) -> None:
     """It has restored an expired snapshot, which the hint hides that a run moves afterwards."""
 
     def kill() -> None:
@@ -111,6 +114,16 @@ def branch_goes(stage: Stage) -> None:
     stage.commit("c", branch="b")
     stage.when("list", "/branch", lambda: stage.actors.drop_branch("b"))
     stage.expire(branch="b")
+
+
+def commit_in_a_deleted_branch(stage: Stage) -> None:
+    """A writer commits while its branch is deleted: the commit is deleted too."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.when("delete", "/branch-b/snapshot/snapshot-1", lambda: stage.commit("c", branch="b"))
+    stage.operate(Operation("delete a branch", lambda handle: delete_branch(handle, "b"), "b"))
+    if stage.objects.names(f"{ROOT}/branch"):
+        raise BrokenLawError("M7: a branch is left")
 
 
 def branch_goes_before_its_hint(stage: Stage) -> None:
@@ -215,6 +228,24 @@ def changelogs_of_a_killed_run(stage: Stage) -> None:
     stage.expire()
     if stage.laws.changelog_ids() != [7]:
         raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
+
+
+def changelog_of_a_restored_snapshot(stage: Stage) -> None:
+    """A fast-forward restores a snapshot without its changelog, which is long-lived: it stays, and is not replaced."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t", has_changelog=False)
+    for name in "cd":
+        stage.commit(name)
+    stage.expire()
+    stage.fast_forward("b")
+    stage.pass_days(3)
+    stage.expire(MaintenancePolicy(min_snapshots=1, max_snapshots=1, orphan_age=DAY))
+    stage.check_roots()
+    stage.commit("e")
+    stage.expire()
+    stage.check_roots()
+    if b"changelogManifestList" not in (stage.objects.get(f"{ROOT}/changelog/changelog-1") or b""):
+        raise BrokenLawError("M2: changelog 1 is lost")
 
 
 def slow_changelog_of_a_compaction(stage: Stage) -> None:

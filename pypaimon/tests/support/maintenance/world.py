@@ -11,7 +11,7 @@ from pypaimon.streaming.errors import MaintenanceConflictError, PaimonStreamErro
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
-from support.maintenance.actors import Actors, Steps
+from support.maintenance.actors import WEIGHTS, Actors, Steps
 from support.maintenance.laws import TableLaws
 from support.maintenance.memory_store import MemoryFileIO, MemoryObjects, always
 from support.maintenance.operations import Operation, drawn_operation
@@ -55,7 +55,6 @@ class World:
         # Runs that have looked for consumers for the last time: they do not see one that comes later.
         self.checked: set[int] = set()
         self._checking: set[int] = set()
-        # Runs and calls that were killed and have not ended yet.
         self._dead: set[int] = set()
 
     def run(self) -> None:
@@ -198,9 +197,8 @@ class World:
         self.skew = 0.0 if self._is_calm else self.rng.uniform(-1, 1) * self.weather.skew
 
     def _end(self) -> None:
-        self.checked.discard(self.depth)
-        self._checking.discard(self.depth)
-        self._dead.discard(self.depth)
+        for each in (self.checked, self._checking, self._dead):
+            each.discard(self.depth)
         self.depth -= 1
         self._operations.pop()
 
@@ -258,14 +256,12 @@ class World:
             protect=() if self.position is None else (self.position,),
         )
 
-    def _mortal_request(
-        self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always
-    ) -> Any:
+    def _mortal_request(self, *request: Any) -> Any:
         """A request of a process that makes no other one once it was killed, not even to tidy up."""
         if self.depth in self._dead:
             raise Killed
         try:
-            return self._request(kind, path, answer, is_met)
+            return self._request(*request)
         except Killed:
             self._dead.add(self.depth)
             raise
@@ -374,7 +370,7 @@ class World:
     def _new_actor(self) -> Iterator[None]:
         actors, branches = self.actors, ["main", "main", "main", *self.actors.branches]
         branch = self.rng.choice(branches)
-        what = self.rng.choices(list(_ACTORS), list(_ACTORS.values()))[0]
+        what = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if what.isupper():
             return actors.commit(what, branch)
         if what == "write":
@@ -387,12 +383,6 @@ class World:
             # In a store that does not compare, a run that has looked for the last time replaces what is saved.
             return actors.progress(lambda: self.compares or not self.checked)
         return getattr(actors, what)()  # type: ignore[no-any-return]
-
-
-_ACTORS = {
-    "APPEND": 10.0, "COMPACT": 4.0, "OVERWRITE": 0.7, "DROP": 0.3, "tag": 2.0, "untag": 0.7, "branch": 0.7,
-    "unbranch": 0.3, "consume": 1.0, "progress": 2.0, "write": 1.0,
-}  # fmt: skip
 
 
 def live(seed: int, weather: Weather | None = None) -> World:
