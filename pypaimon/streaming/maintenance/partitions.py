@@ -124,7 +124,7 @@ def warn_of_metastore(table: PaimonTable) -> None:
     """Log, once in a process, that a metastore keeps partitions which are dropped here.
 
     Java drops the partitions of such a table by its catalog. Only Hive's catalog, which pypaimon does not have, does
-    more than commit then: others have no partitions of their own, and a REST catalog counts what commits change.
+    more than commit then: others keep no partitions, and a REST catalog counts what commits change.
     """
     if not option_keys.METASTORE_PARTITIONED_TABLE.of(table.options) or table.is_managed_by_catalog:
         return
