@@ -75,7 +75,8 @@ class PaimonTable:
     @property
     def is_managed_by_catalog(self) -> bool:
         """Whether a catalog commits and rolls back, as a REST catalog does, which counts the files of partitions."""
-        return self.handle.catalog_environment.catalog_table_rollback() is not None
+        environment = self.handle.catalog_environment
+        return environment.catalog_loader is not None and bool(environment.supports_version_management)
 
     def new_directory(self) -> TableDirectory:
         """The files of the table. A new directory knows nothing yet, so it sees the table as it is now."""
