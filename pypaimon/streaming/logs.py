@@ -58,6 +58,7 @@ Event = Literal[
     "branch_deleted",
     "maintenance_failed",
     "partitions_untimed",
+    "partitions_in_metastore",
     "done_marks_left_out",
     "table_parked",
     "discovery_failed",

@@ -27,6 +27,8 @@ from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import ReadableTable
 
+EXPIRED = "expired"
+"""The owner of a consumer that maintenance is deleting."""
 _LISTINGS = 10
 _LOG = StreamLog(__name__)
 _MAIN = "main"

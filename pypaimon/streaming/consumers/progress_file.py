@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import EXPIRED, Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError, Seen
@@ -86,6 +86,8 @@ class ProgressFile:
         if found is None:
             if self.is_written:
                 raise self._conflict("it was deleted, or consumer.expiration-time has passed")
+        elif found[0].owner == EXPIRED:
+            raise self._conflict("consumer.expiration-time had passed, and maintenance is deleting it")
         elif found[0].owner != self._owner and found[0].owner not in self._former:
             owner = found[0].owner
             by = "Java, a reset or another library" if owner is None else f"another reader ({owner})"

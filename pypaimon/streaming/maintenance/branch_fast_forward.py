@@ -100,7 +100,7 @@ def fast_forward(
     report = run.report(discard_own_commits, dry_run)
     if not dry_run:
         manager = given.handle.branch_manager()
-        if given.handle.catalog_environment.catalog_table_rollback() is not None:
+        if given.is_managed_by_catalog:
             directory.store.call("catalog", given.path, lambda _: manager.fast_forward(branch))
         else:
             run.execute()

@@ -61,7 +61,7 @@ def create_branch(table: WritableTable, name: str, *, tag: str | None = None, ig
     if tag is not None and directory.tag(a_name("create_branch: tag", tag)) is None:
         names = ", ".join(directory.tag_names()) or "none"
         raise StreamConfigError(f"create_branch: there is no tag {tag!r}. Tags: {names}.")
-    if _is_managed(given):
+    if given.is_managed_by_catalog:
         if not (ignore_if_exists and name in directory.branch_names()):
             _managed(given, directory, lambda manager: manager.create_branch(name, tag, ignore_if_exists))
         return
@@ -94,7 +94,7 @@ def delete_branch(table: WritableTable, name: str) -> int:
     directory = given.new_directory()
     existing_branch("delete_branch", directory, name)
     check_unused("delete_branch", directory, given.options, name)
-    if _is_managed(given):
+    if given.is_managed_by_catalog:
         _managed(given, directory, lambda manager: manager.drop_branch(name))
         return 0
     files = _own_files(given, of_branch(directory, name))
@@ -129,7 +129,7 @@ def rename_branch(table: WritableTable, name: str, new_name: str) -> None:
     existing_branch("rename_branch", directory, name)
     check_unused("rename_branch", directory, given.options, name)
     new_branch_name("rename_branch: new_name", new_name)
-    if _is_managed(given):
+    if given.is_managed_by_catalog:
         _managed(given, directory, lambda manager: manager.rename_branch(name, new_name))
         return
     home, new_home, store = branch_home(directory, name), branch_home(directory, new_name), directory.store
@@ -260,10 +260,6 @@ def _copy_all(directory: TableDirectory, name: str, new_name: str) -> None:
 
 
 # ---- Catalogs that manage branches
-
-
-def _is_managed(table: PaimonTable) -> bool:
-    return table.handle.catalog_environment.catalog_table_rollback() is not None
 
 
 def _managed(table: PaimonTable, directory: TableDirectory, request: Callable[[Any], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta, timezone
 
 from pypaimon.streaming.commit.ledger import record_name
-from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
+from pypaimon.streaming.consumers.consumer_manager import EXPIRED, ConsumerInfo
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.maintenance.automatic_tags import automatic_tags
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
@@ -16,8 +16,7 @@ from pypaimon.streaming.maintenance.roots import Picture
 from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 
-EXPIRED = "expired"
-"""The owner of a consumer that is being deleted."""
+__all__ = ["EXPIRED", "ExpiryPlanner"]
 
 
 class ExpiryPlanner:

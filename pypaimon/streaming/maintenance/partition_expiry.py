@@ -10,7 +10,7 @@ from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.partition_files import PartitionFiles, PartitionValues
-from pypaimon.streaming.maintenance.partitions import check_no_chain, dropped
+from pypaimon.streaming.maintenance.partitions import check_no_chain, dropped, warn_of_metastore
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.partition_times import PartitionTimes
 from pypaimon.streaming.model.time_patterns import local_nanos
@@ -55,6 +55,7 @@ class PartitionExpiry:
             return None
         check_no_chain(table, "its partitions do not expire here")
         check_commit_options(table)
+        warn_of_metastore(table)
         by_values = option_keys.PARTITION_EXPIRATION_STRATEGY.of(table.options) == "values-time"
         most = option_keys.PARTITION_EXPIRATION_MAX_NUM.of(table.options)
         # The difference is one of local clocks, as in Java: over a change of the clock a day is not 24 hours.

@@ -13,11 +13,15 @@ from pypaimon.streaming.commit.request import PartitionReplacement
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.partition_files import PartitionFiles, PartitionValues, all_rows, partitions_at
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import WritableTable
+
+_LOG = StreamLog(__name__)
+_warned: set[str] = set()
 
 GivenPartition = Mapping[str, Any]
 
@@ -73,6 +77,7 @@ def drop_partitions(
     specs = [PartitionSpec.of(given.schema, each, "partitions") for each in listed]
     check_no_chain(given, "its partitions are not dropped here")
     check_commit_options(given)
+    warn_of_metastore(given)
 
     def chosen(found: Sequence[PartitionFiles], state: TableState) -> list[PartitionFiles]:
         rows = all_rows(found)
@@ -113,6 +118,21 @@ def check_no_chain(table: PaimonTable, why: str) -> None:
     """Raise UnsupportedTableError for a chain table, whose branches share their partitions."""
     if option_keys.CHAIN_TABLE_ENABLED.of(table.options):
         raise UnsupportedTableError(f"{table.name} is a chain table: {why}.", advice="Leave that to Java.")
+
+
+def warn_of_metastore(table: PaimonTable) -> None:
+    """Log, once in a process, that a metastore keeps partitions which are dropped here.
+
+    Java drops the partitions of such a table by its catalog. Only Hive's catalog, which pypaimon does not have, does
+    more than commit then: others keep no partitions, and a REST catalog counts what commits change.
+    """
+    if not option_keys.METASTORE_PARTITIONED_TABLE.of(table.options) or table.is_managed_by_catalog:
+        return
+    if table.path not in _warned:
+        _warned.add(table.path)
+        text = "partitions of %(table)s are dropped here from the table only ('%(option)s'): have Java drop them too"
+        option = option_keys.METASTORE_PARTITIONED_TABLE.name
+        _LOG.warning("partitions_in_metastore", text, table=table.name, option=option)
 
 
 def _latest(table: PaimonTable) -> list[PartitionFiles]:

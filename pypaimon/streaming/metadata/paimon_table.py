@@ -72,6 +72,12 @@ class PaimonTable:
     def branch(self) -> str:
         return self.handle.current_branch() or "main"
 
+    @property
+    def is_managed_by_catalog(self) -> bool:
+        """Whether a catalog commits and rolls back, as a REST catalog does, which counts the files of partitions."""
+        environment = self.handle.catalog_environment
+        return environment.catalog_loader is not None and bool(environment.supports_version_management)
+
     def new_directory(self) -> TableDirectory:
         """The files of the table. A new directory knows nothing yet, so it sees the table as it is now."""
         return TableDirectory.of(self.handle)

@@ -387,6 +387,7 @@ SINK_PROCESS_TIME_ZONE = Key("sink.process-time-zone", TEXT, None, _M,
 SINK_WATERMARK_TIME_ZONE = Key("sink.watermark-time-zone", TEXT, "UTC", _M, "time zone of tags by watermark")
 TAG_CALLBACKS = Key("tag.callbacks", TEXT, None, _W, left_out=LeftOut("have Java create and delete the tags"))
 METASTORE_TAG_TO_PARTITION = Key("metastore.tag-to-partition", TEXT, None, _W, left_out=_COMMIT)
+METASTORE_PARTITIONED_TABLE = Key("metastore.partitioned-table", BOOLEAN, False, _W, left_out=_COMMIT)
 PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", DURATION, None, _WM,
     "age at which a [partition expires](maintenance.md#partitions)", left_out=_MAINTAIN)
 PARTITION_EXPIRATION_STRATEGY = Key("partition.expiration-strategy", one_of("values-time", "update-time"),
@@ -405,7 +406,7 @@ PARTITION_MARK_DONE_ACTION_MODE = Key("partition.mark-done-action.mode", one_of(
 _LEFT_OUT = {
     _MAINTAIN: ("snapshot.expire.execution-mode",),
     _COMMIT: (
-        "commit.callbacks", "commit.custom-listeners", "metadata.iceberg.storage", "metastore.partitioned-table",
+        "commit.callbacks", "commit.custom-listeners", "metadata.iceberg.storage",
         "partition.idle-time-to-report-statistic",
     ),
     _VISIBLE: ("visibility-callback.enabled",),

@@ -27,12 +27,13 @@ _NOTHING = ("", "none", "disabled", "false", "0 s", "0s")
 _warned: set[tuple[str, str]] = set()
 
 
-def left_out(options: TableOptions, *, maintains: bool = False) -> str:
+def left_out(options: TableOptions, *, maintains: bool = False, by_catalog: bool = False) -> str:
     """The options of a table that are not carried out here, with what to do instead; empty if there are none.
 
     Args:
         options: The options.
         maintains: Whether commits are followed by maintenance.
+        by_catalog: Whether a catalog commits, which then knows the partitions.
     """
     write_only = option_keys.WRITE_ONLY.of(options)
     found = [
@@ -40,6 +41,7 @@ def left_out(options: TableOptions, *, maintains: bool = False) -> str:
         for key in option_keys.OPTION_KEYS
         if key.left_out is not None and (key.left_out.of_every_commit or not write_only)
         if not (maintains and key.left_out is option_keys.BY_MAINTENANCE)
+        if not (by_catalog and key is option_keys.METASTORE_PARTITIONED_TABLE)
         if (key.text(options) or "").strip().lower() not in _NOTHING
     ]
     return ", ".join(found)
@@ -47,7 +49,7 @@ def left_out(options: TableOptions, *, maintains: bool = False) -> str:
 
 def warn_unsupported_maintenance(table: PaimonTable, *, maintains: bool = False) -> None:
     """Log, once in a process, the maintenance that a table's options ask for and commits here do not do."""
-    options = left_out(table.options, maintains=maintains)
+    options = left_out(table.options, maintains=maintains, by_catalog=table.is_managed_by_catalog)
     key = table.path, options
     if options and key not in _warned:
         _warned.add(key)

@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import ConsumerManager, CorruptTableError, MaintenancePolicy, TableChangedError, maintain
+from pypaimon.streaming import (
+    ConsumerConflictError,
+    ConsumerManager,
+    CorruptTableError,
+    MaintenancePolicy,
+    TableChangedError,
+    maintain,
+    stream_read_builder,
+)
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
@@ -225,6 +233,21 @@ def test_an_expired_consumer_that_saves_keeps_its_file(table: Table, monkeypatch
     before(monkeypatch, PlanExecution, "_mark_expired", lambda: consumers(table).reset_consumer("c", Consumer(4)))
     maintain(table.handle(consumer__expiration_time="1 d"), LATEST_ONLY)
     assert consumers(table).consumer("c") == Consumer(4) and table.ids() == [3, 4, 5, 6]
+
+
+def test_without_conditional_writes_the_save_of_an_expired_consumer_may_be_lost(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is marked in the same moment. The next save says so, and where it stood."""
+    builder = stream_read_builder(table.handle(FaultFileIO())).with_consumer_id("c").with_start(snapshot_id=3)
+    with builder.new_streaming_scan() as scan:
+        scan.commit(scan.plan())
+        os.utime(table.path / "consumer" / "consumer-c", (time.time() - 3 * DAY,) * 2)
+        before(monkeypatch, PlanExecution, "_mark_expired", lambda: scan.commit(scan.plan()))
+        monkeypatch.setattr(ConsumerManager, "delete", lambda *_: None)
+        maintain(table.handle(FaultFileIO(), consumer__expiration_time="1 d"), MaintenancePolicy(min_snapshots=9))
+        with pytest.raises(ConsumerConflictError, match=r"expiration-time had passed.*last saved: 5\)"):
+            scan.commit(scan.plan())
 
 
 def test_an_expired_consumer_is_finished_by_the_next_run(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

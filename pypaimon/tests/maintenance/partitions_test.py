@@ -135,6 +135,14 @@ def test_a_chain_table_is_refused(tmp_path: Path) -> None:
 # ---- Expire
 
 
+def test_a_metastore_keeps_partitions_that_are_dropped_here(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = partitioned(tmp_path, "a", "b", metastore__partitioned_table="true")
+    for value in ("a", "b"):
+        drop_partitions(table.handle(), {"p": value})
+    found = [each.getMessage() for each in caplog.records if "metastore.partitioned-table" in each.getMessage()]
+    assert len([each for each in found if "dropped here from the table only" in each]) == 1
+
+
 def test_partitions_expire_before_snapshots_as_planned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = partitioned(tmp_path, "2020-01-01", "2099-12-31", "2020-1-2 08:30:00", *ODD, **WEEK)
     with caplog.at_level(logging.WARNING):

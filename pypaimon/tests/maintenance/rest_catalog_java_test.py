@@ -17,7 +17,9 @@ from pypaimon.streaming.maintenance import (
     create_tag,
     delete_branch,
     delete_tag,
+    drop_partitions,
     fast_forward,
+    list_partitions,
     list_tags,
     rename_branch,
     rollback,
@@ -141,3 +143,24 @@ def test_tags_and_maintenance_are_those_of_any_table(table: RestTable) -> None:
     assert files_of(table.path) == needed_files(table.path)
     table.commit(7)
     assert table.keys() == [0, 1, 2, 3, 4, 7]
+
+
+def test_the_catalog_drops_the_partitions_that_expire(rest: tuple[JavaRestCatalog, Path], caplog: Any) -> None:
+    """Java drops them by the catalog if it has them (`metastore.partitioned-table`): a REST catalog, by their files."""
+    catalog, name = CatalogFactory.create(rest[0].options), f"db.t{uuid4().hex}"
+    catalog.create_database("db", True)
+    columns = pa.schema([("day", pa.string()), ("v", pa.int64())])
+    options = {"metastore.partitioned-table": "true", "partition.expiration-time": "90 d"}
+    catalog.create_table(name, Schema.from_pyarrow_schema(columns, partition_keys=["day"], options=options), False)
+    days = ["2020-01-01", "2020-01-02", "2999-01-01", "2999-01-02"]
+    write_by_stream(catalog.get_table(name), pa.table({"day": days, "v": [1, 2, 3, 4]}))
+
+    def listed() -> list[str]:
+        return sorted(each.spec["day"] for each in catalog.list_partitions_paged(name).elements)
+
+    assert listed() == days
+    maintain(catalog.get_table(name))
+    assert listed() == days[2:]
+    drop_partitions(catalog.get_table(name), {"day": days[3]})
+    assert listed() == days[2:3] == [each.values["day"] for each in list_partitions(catalog.get_table(name))]
+    assert "metastore" not in caplog.text
