@@ -14,9 +14,11 @@ from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.sink_table import load_sink_table
 from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.clustering import SortTaskPicker
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.compaction.reports import CompactionReport
+from pypaimon.streaming.compaction.sort_order import SortOrder, sort_request
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker
 from pypaimon.streaming.lazy_imports import LazyModule
@@ -37,6 +39,8 @@ def compact(
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
     partition_idle_time: float | timedelta | None = None,
+    order_by: str | Sequence[str] | None = None,
+    strategy: str = "auto",
     dry_run: bool = False,
 ) -> CompactionReport:
     """Compact the buckets of a table that are due by its options, one task per bucket, part of one, or partition
@@ -55,6 +59,8 @@ def compact(
             with these values. None: all.
         where: A condition on partition columns: compact only partitions that match.
         partition_idle_time: Compact only partitions without files younger than this. None: all.
+        order_by: Columns by which all rows of each partition are sorted, one task per partition. None: what is due.
+        strategy: How they are sorted by several columns.
         dry_run: Write nothing; the report says what would be compacted.
 
     Raises:
@@ -68,7 +74,8 @@ def compact(
         parsed = parse_sink({key.lower(): value for key, value in options.items()})
         table = load_sink_table(parsed)
         chosen = ChosenPartitions(table, partition, where, partition_idle_time)
-        return Compaction(table, chosen, full=full, workers=_Tasks(spark, parsed)).run(dry_run=dry_run)
+        order = sort_request("compact", order_by, strategy)
+        return Compaction(table, chosen, full=full, workers=_Tasks(spark, parsed), order=order).run(dry_run=dry_run)
 
 
 class _Tasks:
@@ -81,7 +88,8 @@ class _Tasks:
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         rows = [(number, pickle.dumps(each.lean())) for number, each in enumerate(tasks)]
         parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
-        task = _Task(self._options, PinnedSchema.of(table))
+        order = picker.order if isinstance(picker, SortTaskPicker) else None
+        task = _Task(self._options, PinnedSchema.of(table), order)
         errors = []
         for number, outcome in parts.mapInArrow(task, "number int, outcome binary").collect():
             found = pickle.loads(bytes(outcome))
@@ -102,6 +110,7 @@ class _Task:
 
     options: SinkOptions
     pin: PinnedSchema
+    order: SortOrder | None  # In which the rows are sorted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: TaskPicker | None = None
@@ -117,4 +126,4 @@ class _Task:
 
     def _picker(self) -> TaskPicker:
         table = self.pin.apply(load_sink_table(self.options))
-        return task_picker(table, FileReader(table, table.new_directory(), lambda: None))
+        return task_picker(table, FileReader(table, table.new_directory(), lambda: None), order=self.order)

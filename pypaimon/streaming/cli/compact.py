@@ -30,6 +30,7 @@ from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.filtering.partition_texts import partition_text
 from pypaimon.streaming.maintenance.commit_maintenance import When
+from pypaimon.streaming.options.table_kinds import SortStrategy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,16 +107,32 @@ Examples:
   paimon-stream compact db.orders --full --partition day=2026-11-21
   paimon-stream compact db.orders --full --where "day < '2026-11-01'" --idle 1d
   paimon-stream compact db.orders --follow --every 300
+  paimon-stream compact db.visits --order-by country,visited --strategy zorder
 """
 )
 @on_table
 @click.option("--full", is_flag=True, help="All of each bucket, and few small files too. [default: what is due]")
+@click.option("--order-by", metavar="COLUMNS", help="Sort all rows of each partition by these, separated by commas.")
+@click.option(
+    "--strategy",
+    type=click.Choice([each.value for each in SortStrategy]),
+    default=SortStrategy.AUTO.value,
+    show_default=True,
+    help="How several columns sort them.",
+)
 @partition_options
 @grouped("running", Running)
 @grouped("retrying", Retrying)
 @click.option("--json", "as_json", is_flag=True, help="Print what was compacted as JSON, one element per bucket.")
 def compact(
-    source: TableSource, full: bool, chosen: Chosen, running: Running, retrying: Retrying, as_json: bool
+    source: TableSource,
+    full: bool,
+    order_by: str | None,
+    strategy: str,
+    chosen: Chosen,
+    running: Running,
+    retrying: Retrying,
+    as_json: bool,
 ) -> None:
     """Compact what is due in TABLE, as its options say: small files into large ones, sorted runs into fewer.
 
@@ -126,6 +143,8 @@ def compact(
     if running.follow:
         if running.dry_run:
             raise click.UsageError("--follow and --dry-run contradict each other")
+        if order_by is not None:
+            raise click.UsageError("--follow and --order-by contradict each other: each run would sort all rows")
         every, when = running.every, running.when_maintained
         opened = partial(Compactor, full=full, threads=running.threads, interval=every, maintain=when, **chosen)
         _follow(source, opened, as_json)
@@ -136,6 +155,8 @@ def compact(
             return compact_table(
                 source.load(),
                 full=full,
+                order_by=None if order_by is None else [name.strip() for name in order_by.split(",")],
+                strategy=strategy,
                 threads=running.threads,
                 dry_run=running.dry_run,
                 on_progress=progress,
