@@ -148,8 +148,10 @@ def check_compactable(table: PaimonTable) -> None:
     if unwritten := IndexOptions.of(options, table.fields).unwritten:
         lost = ", ".join(map(str, unwritten))
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
-    if option_keys.CHAIN_TABLE_ENABLED.of(options):
-        raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
+    if option_keys.CHAIN_TABLE_ENABLED.of(options) and _VECTORS.of(options):
+        raise UnsupportedTableError(
+            f"{name} is a chain table and has '{_VECTORS}': its deletes stay, which vectors here cannot tell from rows."
+        )
     for field in table.fields:
         if holds_blobs(field.type):
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")

@@ -190,7 +190,7 @@ class KeyedRewriter:
         if expired is not None and expired.in_file(file, reader.schema):
             return True
         # If every compaction drops deletes, only level 0 holds some.
-        drops = pick.top or (file.level == 0 and self._mode.drops_deletes(pick))
+        drops = self._mode.drops_deletes(pick) and (pick.top or file.level == 0)
         if not drops or file.level == pick.level:
             return drops and file.read.delete_row_count != 0
         # A count of 0 proves nothing, because pypaimon's writer does not count deletes.

@@ -96,6 +96,10 @@ def rescale(
             f"{latest.name} has no fixed number of buckets: its option 'bucket' is {latest.total_buckets}, and rescale "
             "changes the number of fixed buckets."
         )
+    if option_keys.CHAIN_TABLE_ENABLED.of(latest.options):
+        raise UnsupportedTableError(
+            f"{latest.name} is a chain table: its deletes, which delete rows of its other branch, would be lost."
+        )
     rows = _rows_chosen(latest, chosen)
     if not dry_run:
         # What compaction finds out about changes (changelogs, deletion vectors) is lost with the files of level 0.

@@ -176,6 +176,8 @@ class ChangelogMode:
     replaces: bool  # Whether a record replaces the whole row, so that the older row need not be read
     compared: tuple[str, ...] | None  # As in `ChangeRule`
     vectors: bool  # Whether deletion vectors mark replaced rows, so that readers need not merge
+    # Whether deletes stay on every level: those of a branch of a chain table delete rows of the other branch
+    keeps_deletes: bool
 
     @staticmethod
     def of(table: PaimonTable) -> ChangelogMode:
@@ -193,7 +195,8 @@ class ChangelogMode:
         merging = merge_engine(table.schema)
         replaces = newest and not (isinstance(merging, Deduplicate) and merging.ignore_delete)
         full = producer is ChangelogProducer.FULL_COMPACTION
-        return ChangelogMode(producer, engine, lookup and not full, newest, replaces, compared, vectors)
+        chained = option_keys.CHAIN_TABLE_ENABLED.of(options)
+        return ChangelogMode(producer, engine, lookup and not full, newest, replaces, compared, vectors, chained)
 
     @property
     def full(self) -> bool:
@@ -229,4 +232,4 @@ class ChangelogMode:
 
     def drops_deletes(self, pick: Pick) -> bool:
         """Whether a pick drops -D and -U: no older record is left, or it is marked by a deletion vector."""
-        return pick.top or self.vectors
+        return not self.keeps_deletes and (pick.top or self.vectors)
