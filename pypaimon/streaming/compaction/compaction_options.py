@@ -108,7 +108,7 @@ def _off_peak(options: TableOptions) -> OffPeak | None:
 _REFUSED_OPTIONS = {
     option_keys.ROW_TRACKING_ENABLED: "its rows have ids",
     option_keys.DATA_EVOLUTION_ENABLED: "its rows are spread over several files",
-    option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
+    option_keys.PK_CLUSTERING_OVERRIDE: "its files are sorted by other columns than the key",
     option_keys.SEQUENCE_SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
 _VECTORS = option_keys.DELETION_VECTORS_ENABLED

@@ -13,7 +13,7 @@ import pytest
 
 from pypaimon.streaming import stream_write_builder
 from support.docs.cli_runs import Program
-from support.tables.handles import catalog_with_database, create_table
+from support.tables.handles import batch_table, catalog_with_database, create_table
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +88,29 @@ def test_following_compacts_until_it_is_asked_to_end(program: Program, table: An
     assert (running.returncode, err) == (0, "")
     assert program("compact", "db.t").lines == ["db.t: nothing is due"]
     assert program("compact", "db.t", "--follow", "--dry-run").code == 2
+
+
+def test_rows_are_sorted_by_columns(program: Program, tmp_path: Path) -> None:
+    appended = create_table(catalog_with_database(tmp_path), "sorted", COLUMNS)
+    day = datetime.date(2026, 1, 1)
+    rows = pa.table({"id": [2, 1, 2, 1], "day": [day] * 4, "v": [1, 2, 0, 0]}, schema=COLUMNS)
+    with stream_write_builder(appended).with_commit_user("load").open_sync() as writer:
+        writer.write(rows)
+        writer.commit()
+    arguments = ("compact", "db.sorted", "--order-by", "id, v", "--strategy", "order")
+    assert "would be compacted" in program(*arguments, "--dry-run").lines[-1]
+    assert "1 file" in program(*arguments).lines[-1]
+    assert batch_table(appended).select(["id", "v"]).to_pylist() == [
+        {"id": number, "v": value} for number, value in ((1, 0), (1, 2), (2, 0), (2, 1))
+    ]
+    for wrong, message in (
+        (("--order-by", "w"), "order_by: db.sorted has no column 'w'"),
+        (("--strategy", "zorder"), "give them as"),
+        (("--order-by", "v", "--follow"), "contradict each other"),
+    ):
+        outcome = program("compact", "db.sorted", *wrong)
+        assert outcome.code == 2
+        assert message in outcome.err
 
 
 def test_partitions_by_a_condition_and_by_age(program: Program, table: Any) -> None:

@@ -57,6 +57,19 @@ def test_the_rows_stay_and_the_files_become_fewer(spark: Any, warehouse: Any, ke
     assert compact(spark, options_of(table)).compacted == ()
 
 
+@pytest.mark.parametrize("clustered", [True, False])
+def test_rows_are_sorted_in_tasks(spark: Any, warehouse: Any, clustered: bool) -> None:
+    clustering = {"clustering.incremental": "true", "clustering.columns": "id,v"} if clustered else {}
+    table = created(warehouse, [], **clustering)
+    write(table, 6)
+    before = rows(table)
+    arguments: dict[str, Any] = {"full": True} if clustered else {"order_by": ["id", "v"], "strategy": "hilbert"}
+    report = compact(spark, options_of(table), **arguments)
+    assert (report.before.files, report.after.files) == (12, 2)
+    assert rows(table) == before
+    assert [dict(each.levels).keys() for each in table_files(table).buckets] == [{5 if clustered else 0}] * 2
+
+
 def test_postponed_rows_are_distributed_over_buckets(spark: Any, warehouse: Any) -> None:
     table = created(warehouse, ["day", "id"], bucket="-2", **{"postpone.default-bucket-num": "2"})
     write(table, 3)
