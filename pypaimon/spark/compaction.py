@@ -13,8 +13,8 @@ import pyarrow as pa
 from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.sink_table import load_sink_table
-from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.clustering import SortTaskPicker
+from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.compaction.reports import CompactionReport

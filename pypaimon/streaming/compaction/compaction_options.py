@@ -150,7 +150,7 @@ def check_compactable(table: PaimonTable) -> None:
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
     if option_keys.CHAIN_TABLE_ENABLED.of(options) and _VECTORS.of(options):
         raise UnsupportedTableError(
-            f"{name} is a chain table and has '{_VECTORS}': its deletes stay, which vectors here cannot tell from rows."
+            f"{name} is a chain table and has '{_VECTORS}': keeping deletes and marking rows are not combined here."
         )
     for field in table.fields:
         if holds_blobs(field.type):

@@ -131,7 +131,7 @@ def _ordered_values(column: pa.Array) -> Words:
         column = column.cast(pa.float64())
     elif pa.types.is_boolean(kind):
         # The highest bit, as large values of other columns have it.
-        bits = column.cast(pa.uint64()).fill_null(0).to_numpy(zero_copy_only=False)
+        bits: Words = column.cast(pa.uint64()).fill_null(0).to_numpy(zero_copy_only=False)
         return np.left_shift(bits, np.uint64(63))
     numbers = numeric_codes(column)
     if numbers is None:
@@ -140,7 +140,7 @@ def _ordered_values(column: pa.Array) -> Words:
         # Milliseconds, so that columns of any precision count alike.
         per_second = _PER_SECOND[kind.unit]
         numbers = numbers * (1000 // per_second) if per_second < 1000 else numbers // (per_second // 1000)
-    return numbers.astype(np.int64).view(np.uint64) ^ _SIGN
+    return np.bitwise_xor(numbers.astype(np.int64).view(np.uint64), _SIGN)
 
 
 def _decimals(column: pa.Array) -> Words:
@@ -150,7 +150,7 @@ def _decimals(column: pa.Array) -> Words:
     low, high = words[:, 0], words[:, 1]
     if dropped:
         low = (low >> np.uint64(dropped)) | (high << np.uint64(64 - dropped)) if dropped < 64 else high
-    return low ^ _SIGN
+    return np.bitwise_xor(low, _SIGN)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

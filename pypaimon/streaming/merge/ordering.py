@@ -205,7 +205,7 @@ def _padded(column: pa.Array, width: int) -> Codes:
 
 
 def padded_bytes(values: pa.BinaryArray, width: int) -> Codes:
-    """Values without nulls, none longer than `width`, as rows of so many bytes, padded with zeros."""
+    """Values without nulls, none longer than `width`, as rows of this many bytes, padded with zeros."""
     # Arrow can only pad texts. ASCII padding does not interpret the bytes, so any bytes may pass as text.
     text = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
     padded = pc.ascii_rpad(text, width, padding="\0")

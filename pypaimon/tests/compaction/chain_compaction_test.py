@@ -60,5 +60,5 @@ def test_what_would_lose_deletes_is_refused(tmp_path: Path) -> None:
     chain = two_regions(tmp_path)
     with pytest.raises(UnsupportedTableError, match="is a chain table: its deletes"):
         rescale(chain.branch(DELTA), 3)
-    with pytest.raises(UnsupportedTableError, match="is a chain table and has 'deletion-vectors.enabled'"):
+    with pytest.raises(UnsupportedTableError, match=r"is a chain table and has 'deletion-vectors\.enabled'"):
         compact(chain.branch(DELTA).copy_without_time_travel({"deletion-vectors.enabled": "true"}))

@@ -287,7 +287,7 @@ def test_a_full_disk_is_an_error_that_names_the_option(tmp_path: Path, monkeypat
     table = create_table(catalog_with_database(tmp_path), "t", columns, options={"sort-spill-buffer-size": "1 mb"})
     write_by_stream(table, pa.table({"a": range(100_000)}, schema=columns))
     files = sorted(tmp_path.rglob("*"))
-    with pytest.raises(PaimonStreamError, match="Rows are sorted in temporary files.*no space") as caught:
+    with pytest.raises(PaimonStreamError, match=r"Rows are sorted in temporary files.*no space") as caught:
         compact(table, order_by="a")
     assert "sort-spill-buffer-size" in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == files
