@@ -323,8 +323,11 @@ class ChosenPartitions:
         return rows.filter(partitions_where(self._predicate, rows, self._fields))
 
     def others(self, rows: pa.Array) -> pa.Array:
-        """The partitions that a condition has excluded; none if there is no condition."""
-        return rows.filter(pc.invert(pc.is_in(rows, value_set=self.among(rows))))
+        """The partitions that a condition excludes, except those that are left out; none if there is no condition."""
+        if self._predicate is None:
+            return rows[:0]
+        known = pa.concat_arrays([self.among(rows), self._without])
+        return rows.filter(pc.invert(pc.is_in(rows, value_set=known)))
 
     def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
         if self._idle_millis is None:

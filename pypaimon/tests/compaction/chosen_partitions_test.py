@@ -72,3 +72,14 @@ def test_conditions_on_partitions_of_times(table: Any) -> None:
 def test_an_invalid_age_is_refused(table: Any, seconds: float) -> None:
     with pytest.raises(StreamConfigError, match="partition_idle_time"):
         ChosenPartitions(PaimonTable(table), partition_idle_time=seconds)
+
+
+def test_others_are_those_that_a_condition_excludes(table: Any) -> None:
+    found = {bucket.row for bucket in buckets_of(table)}
+    rows = pa.array(sorted(found, key=lambda row: tuple(decode(row, table.partition_keys_fields))))
+    given = PaimonTable(table)
+    for where, without, expected in ((None, 0, 0), (None, 1, 0), ("at >= '2026-01-02 00:00:00'", 0, 1)):
+        chosen = ChosenPartitions(given, where=where, without=rows[:without].to_pylist())
+        assert len(chosen.others(rows)) == expected
+    chosen = ChosenPartitions(given, where="at < '2026-01-02 00:00:00'", without=rows[1:2].to_pylist())
+    assert chosen.others(rows).to_pylist() == rows[2:].to_pylist()

@@ -246,32 +246,37 @@ def compact_while(table: Any, action: Callable[[], None], **arguments: Any) -> A
 
 
 @pytest.mark.slow
-def test_memory_is_bounded_by_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("order_by", "strategy"), [(["a", "b"], "zorder"), pytest.param(["k"], "order", marks=pytest.mark.nightly)]
+)
+def test_memory_is_bounded_by_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order_by: list[str], strategy: str
+) -> None:
     monkeypatch.setattr("pypaimon.streaming.compaction.file_reading._BATCH_ROWS", 2048)
     limit = 1 << 20
-    few, many = (peak(tmp_path / str(rows), rows, limit) for rows in (20_000, 80_000))
-    # The rows are 5 MB in memory, 10 MB with their places.
+    few, many = (peak(tmp_path / str(rows), rows, limit, order_by, strategy) for rows in (10_000, 40_000))
+    # The rows are 3 MB in memory, 5 MB with their places.
     assert many < few + limit
     assert many < 4 * limit
 
 
-def peak(directory: Path, rows: int, limit: int) -> int:
+def peak(directory: Path, rows: int, limit: int, order_by: list[str], strategy: str) -> int:
     numbers = np.random.default_rng(1)
-    columns = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", pa.string())])
+    columns = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("k", pa.int64()), ("s", pa.string())])
     options = {"target-file-size": "64 kb", "sort-spill-buffer-size": str(limit)}
     table = create_table(catalog_with_database(directory), "t", columns, options=options)
     parts = 10
     for _ in range(parts):
         values = numbers.integers(0, 1 << 40, (2, rows // parts))
         texts = [f"{each:.28f}" for each in numbers.random(rows // parts)]
-        write_by_stream(table, pa.table([*values, texts], schema=columns))
+        write_by_stream(table, pa.table([*values, [1] * len(texts), texts], schema=columns))
     before = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(before)
     POOLS.append(counted)
     pa.set_memory_pool(counted)
     tracemalloc.start()
     try:
-        assert compact(table, order_by=["a", "b"], strategy="zorder").after.rows == rows
+        assert compact(table, order_by=order_by, strategy=strategy).after.rows == rows
         return counted.max_memory() + tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
