@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,10 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming import UnsupportedTableError, compact, stream_write_builder
 from pypaimon.streaming.compaction import rescale
-from pypaimon.streaming.compaction.live_files import LiveEntries
+from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
+from pypaimon.streaming.compaction.task_pickers import task_picker
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
@@ -149,6 +153,20 @@ def test_rows_that_were_rescaled_are_older_than_those_of_later_commits(tmp_path:
     for _ in range(2):
         assert state(table) == [(p, key, 50) for p in (0, 1) for key in range(12)]
         compact(table, full=True)
+
+
+def test_a_file_older_than_the_option_is_refused_when_it_is_picked(tmp_path: Path) -> None:
+    """Its smallest sequence number is no snapshot."""
+    table = crossing(tmp_path, "deduplicate")
+    given, directory = PaimonTable(table), TableDirectory.of(table)
+    entries = LiveEntries().look(directory, directory.snapshots.get_latest_snapshot())
+    old = [
+        replace(bucket, files=tuple(replace(file, read=replace(file.read, file_source=None)) for file in bucket.files))
+        for bucket in live_buckets(given, entries)
+    ]
+    picker = task_picker(given, FileReader(given, directory, lambda: None))
+    with pytest.raises(UnsupportedTableError, match="older than the option"):
+        list(picker.tasks(old, full=True))
 
 
 def test_postponed_buckets_are_refused_before_a_byte_is_written(tmp_path: Path) -> None:
