@@ -136,7 +136,6 @@ def _snapshots_only(self: Any, lists: Any) -> None:
 
 
 BUSY = Weather(others=0.2, kills=0.002, nested=0.01)
-DEADLY = Weather(kills=0.03)
 PAIRS = Weather(nested=0.03, kills=0.01)
 
 
@@ -176,7 +175,6 @@ MUTANTS = (
     ),
     Mutant("snapshots go in any order", ("M3",), _set(PlanExecution, "_expire_visible", _all_at_once)),
     Mutant("the hint stays where it is", ("M3",), _no_hint),
-    Mutant("what a killed run has hidden is not known", ("M3", "M7"), _set(roots, "_visible_id", lambda *_: 0), DEADLY),
     Mutant("the latest snapshot expires", ("M4", "M6", "M7"), _set(expiry_planner, "expired_snapshots", _none_stays)),
     Mutant("consumers keep nothing", ("M5",), _set(ExpiryPlanner, "_protections", lambda *_: [])),
     Mutant(
@@ -265,6 +263,12 @@ MUTANTS = (
         ("M3",),
         _set(PlanExecution, "_is_alone", lambda _: True),
         history=hint_of_a_killed_run,
+    ),
+    Mutant(
+        "what a killed run has hidden is not known",
+        ("M7",),
+        _set(roots, "_visible_id", lambda *_: 0),
+        history=hint_of_a_finished_plan,
     ),
     Mutant(
         "the hint is moved past a gap",
