@@ -127,13 +127,12 @@ class NewFile:
         # Rows of append tables that keep their ids and sequence numbers.
         is_keyed = VALUE_KIND in schema.names
         kept = [] if is_keyed else [name for name in schema.names if name in (ROW_ID, SEQUENCE_NUMBER)]
-        names = [*(field.name for field in fields), *kept]
+        self._fields = [field.name for field in fields]
+        names = [*self._fields, *kept]
         self._written = None if names == [field.name for field in files.table.fields] else names
         self._values = FileStatistics(fields, schema, kind.stats)
-        # Without names statistics would be those of all columns that are written.
-        self._bounded = self._values.names
-        if kept and self._bounded is None:
-            self._bounded = [field.name for field in fields]
+        # Without names, statistics would be those of all columns that are written.
+        self._without_stats = kept
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
         self._references = BlobReferences(kind.managed_blobs) if kind.managed_blobs else None
@@ -192,6 +191,7 @@ class NewFile:
         first, last = self._facts.sequence_range()
         key_fields = list(self._facts.key_fields)
         least, greatest = self._facts.key_range()
+        bounded = self._values.names
         return DataFileMeta.create(
             file_name=self._name,
             file_size=size,
@@ -208,7 +208,7 @@ class NewFile:
             creation_time=_CREATION_TIMES.next(self._files.table.zone),
             delete_row_count=self._facts.deletes,
             file_source=self._kind.source,
-            value_stats_cols=self._bounded,
+            value_stats_cols=self._fields if bounded is None and self._without_stats else bounded,
             external_path=self.path if self._files.external else None,
             write_cols=self._written,
             embedded_index=embedded,
