@@ -83,6 +83,11 @@ def reporting_hangs(options: Mapping[str, str]) -> Iterator[None]:
         ended.set()
 
 
+def is_given_up() -> bool:
+    """Whether a call of `reach` is still running: the interpreter would wait for it at its exit."""
+    return any(thread.name == _THREAD for thread in threading.enumerate())
+
+
 def _fulfil(future: Future[T], call: Callable[[], T]) -> None:
     try:
         future.set_result(call())
