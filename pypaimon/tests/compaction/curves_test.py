@@ -91,7 +91,7 @@ def drawn(rng: random.Random, kind: pa.DataType, draw: Callable[[random.Random],
         (pa.binary(), lambda rng: rng.randbytes(rng.randrange(1, 8)).rstrip(b"\0")),
         (pa.binary(4), lambda rng: rng.randbytes(4)),
     ],
-    ids=str,
+    ids=lambda each: str(each) if isinstance(each, pa.DataType) else "",
 )  # fmt: skip
 def test_places_of_one_column_have_the_order_of_its_values(
     kind: pa.DataType, draw: Callable[[random.Random], Any]
