@@ -207,19 +207,14 @@ class ConsumerManager:
         self._store.delete(self.path(name))
         _LOG.info("consumer_deleted", "%(path)s was deleted", consumer=name.text, path=self.path(name))
 
-    def names(self, consumer_id: str | None = None, *, listed: Iterable[str] | None = None) -> list[ConsumerName]:
+    def names(self, consumer_id: str | None = None, *, listed: Mapping[str, Any] | None = None) -> list[ConsumerName]:
         """Every file, or those of one id, ordered by name. One LIST.
 
         Args:
             consumer_id: The id; None: all.
-            listed: The names of the files of `directory`, if they have just been listed.
+            listed: The files of `directory`, if they have just been listed.
         """
-        found = (
-            ConsumerName.parse(name[len(CONSUMER_PREFIX) :])
-            for name in sorted(self._store.list_written(self.directory) if listed is None else listed)
-            if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX
-        )
-        return [name for name in found if consumer_id is None or name.consumer_id == consumer_id]
+        return [name for name in self._last_saves(listed) if consumer_id is None or name.consumer_id == consumer_id]
 
     # ---- whole consumer ids ----
 
@@ -339,7 +334,7 @@ class ConsumerManager:
         saves, listed = {}, self._store.list_written(self.directory) if listed is None else listed
         for name, status in sorted(listed.items()):
             if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX:
-                saves[ConsumerName.parse(name[len(CONSUMER_PREFIX) :])] = _utc(status.mtime)
+                saves[ConsumerName.parse(name[len(CONSUMER_PREFIX) :])] = last_write(status)
         return saves
 
 
@@ -379,16 +374,7 @@ def is_rolled_back(directory: TableDirectory, info: ConsumerInfo) -> bool:
 
 def last_write(status: Any) -> datetime | None:
     """When a listed file was written (aware, UTC); None if the store has no modification times."""
-    return _utc(status.mtime)
-
-
-def _lag(next_snapshot: int, latest_id: int | None) -> int | None:
-    if latest_id is None or next_snapshot > latest_id + 1:
-        return None
-    return latest_id - next_snapshot + 1
-
-
-def _utc(modified: Any) -> datetime | None:
+    modified = status.mtime
     if modified is None:
         return None
     if isinstance(modified, (int, float)):
@@ -397,18 +383,17 @@ def _utc(modified: Any) -> datetime | None:
     return aware.astimezone(timezone.utc)
 
 
+def _lag(next_snapshot: int, latest_id: int | None) -> int | None:
+    if latest_id is None or next_snapshot > latest_id + 1:
+        return None
+    return latest_id - next_snapshot + 1
+
+
 def matching_ids(manager: ConsumerManager, including_pattern: str, excluding_pattern: str | None = None) -> list[str]:
     """The ids that `ConsumerManager.clear_consumers` deletes, sorted. One LIST."""
-    including, excluding = _pattern(including_pattern), _pattern(excluding_pattern) if excluding_pattern else None
-    return [
-        each
-        for each in manager.list_all_ids()
-        if including.fullmatch(each) and not (excluding and excluding.fullmatch(each))
-    ]
-
-
-def _pattern(text: str) -> re.Pattern[str]:
     try:
-        return re.compile(text)
+        including, excluding = (re.compile(each or "") for each in (including_pattern, excluding_pattern))
     except re.error as error:
-        raise StreamConfigError(f"invalid regular expression {text!r}: {error}") from error
+        raise StreamConfigError(f"invalid regular expression {error.pattern!r}: {error}") from error
+    ids = manager.list_all_ids()
+    return [each for each in ids if including.fullmatch(each) and not (excluding_pattern and excluding.fullmatch(each))]
