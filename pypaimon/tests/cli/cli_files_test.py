@@ -56,13 +56,13 @@ def test_a_table_with_keys_before_and_after_a_compaction(tmp_path: Path, program
 
 
 def test_a_table_that_is_not_compacted_is_counted_all_the_same(tmp_path: Path, program: Program) -> None:
-    table = created(tmp_path, [], row_tracking__enabled="true")
+    table = created(tmp_path, [], data_evolution__row_sidecar__enabled="true")
     write(table, "a", 2)
     (record,) = program("files", "db.t", "--format", "json").records
     assert (record["files"], record["sorted_runs"], record["due"]) == (2, None, None)
-    assert "row-tracking.enabled" in record["not_compacted"]
-    assert "row-tracking.enabled" in program("files", "db.t").lines[-1]
-    assert "row-tracking.enabled" in table_files(table)._repr_html_()
+    assert "data-evolution.row-sidecar.enabled" in record["not_compacted"]
+    assert "data-evolution.row-sidecar.enabled" in program("files", "db.t").lines[-1]
+    assert "data-evolution.row-sidecar.enabled" in table_files(table)._repr_html_()
 
 
 def test_partitions_of_null_have_the_name_that_the_table_gives_them(tmp_path: Path, program: Program) -> None:

@@ -112,7 +112,7 @@ def test_partitions_and_buckets_that_are_left_out_early_change_no_plan_and_no_po
     last = plans.directory.snapshots.get(3)
 
     def late(after: ReadUnit | None) -> PlannedSplits:
-        return whole._part(last, "full", SplitMode.MERGE, after, lambda: whole.state(last), deletions_of=last)
+        return whole._next_splits_of(last, "full", SplitMode.MERGE, after, lambda: whole.state(last), deletions_of=last)
 
     unit, count = None, 0
     while unit is not None or not count:
