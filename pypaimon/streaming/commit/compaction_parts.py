@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pypaimon.streaming.commit.changes import compact_changes
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.idempotent_commit import commit_rewritten
-from pypaimon.streaming.commit.request import CommitReport, CommitRequest
-from pypaimon.streaming.commit.separable_changes import SeparableChanges
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest, SeparableChanges
 from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 Part = Sequence[CommitMessage]

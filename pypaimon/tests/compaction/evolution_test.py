@@ -172,6 +172,20 @@ def test_what_is_committed_meanwhile_is_not_lost(table: EvolvingTable, while_run
     table.check()
 
 
+def test_ranges_are_committed_without_the_one_that_was_updated_meanwhile(tmp_path: Path) -> None:
+    # Two files of 4 MB, as which small ones count, exceed the target.
+    options = {"target_file_size": "6 mb", "compaction__min__file_num": "2"}
+    table = EvolvingTable(tmp_path, deletion_vectors__enabled="false", **options)
+    for _ in range(6):
+        table.numbered(2)
+    report = compact(table.handle, on_progress=lambda done, total: done < total or table.update({5: {"a": "new"}}))
+    assert len(report.compacted) == 2 and len(report.conflicts) == 1 and len(report.new_snapshot_ids) == 1
+    assert len(current_files(table.handle)) == 5 and len(list((table.at.path / "bucket-0").iterdir())) == 9
+    table.check()
+    assert compact(table.handle).compacted
+    table.check()
+
+
 def test_two_compactions_at_once(table: EvolvingTable) -> None:
     for _ in range(3):
         table.numbered(2)
