@@ -286,9 +286,8 @@ class _RelatedFiles:
             found += [each for place in part.places for each in self._by_bucket.get(place, ())]
         else:
             # Without keys a bucket may have any other files: the part names all that matter, itself or in its vectors.
-            named = {(each.partition, each.bucket, each.name) for each in part.files} | {
-                *marked_files(part.index_added)
-            }
+            named = {(each.partition, each.bucket, each.name) for each in part.files}
+            named |= marked_files(part.index_added).keys()
             found += [self._by_name[each] for each in named if each in self._by_name]
         if self._by_row_id is not None:
             found += self._by_row_id.near(part.added)

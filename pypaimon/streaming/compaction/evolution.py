@@ -15,7 +15,7 @@ from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
 from pypaimon.streaming.compaction.row_ranges import Pack, is_as_declared, range_packs
-from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage
+from pypaimon.streaming.compaction.tasks import CompactionTask, TaskPicker, bad_rows_as_damage
 from pypaimon.streaming.files.blob_files import BLOB_FILE, row_range
 from pypaimon.streaming.files.row_id_groups import data_file_fields, is_data_file_name, is_written, row_id_groups
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -126,7 +126,7 @@ class RangeTask(CompactionTask):
         return replace(self, bucket=replace(self.bucket, files=()))
 
 
-class EvolutionTaskPicker:
+class EvolutionTaskPicker(TaskPicker):
     """The `TaskPicker` of a table with data evolution: files of adjacent row ids, as Java's compaction picks them.
 
     Files of vectors stay as they are, and files of blobs too unless `blob-compaction.enabled` is set.
@@ -143,9 +143,6 @@ class EvolutionTaskPicker:
             storage = BlobStorage.of(table.schema)
             self._blob_fields = [field for field in table.fields if storage.in_blob_files(field)]
         self._blob_bytes = FileOptions.of_blobs(table).target_bytes
-
-    def by_time(self, *, full: bool) -> bool:
-        return False
 
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         inside = data_file_fields(self._table.schema)

@@ -17,17 +17,18 @@ import pyarrow.compute as pc
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.idempotent_commit import commit_replacement, new_compaction_user
 from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compaction_options import (
     CompactionOptions,
     check_compactable,
     under_latest_schema,
     with_buckets,
 )
-from pypaimon.streaming.compaction.compactor import Compaction, of_known_schemas
+from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
-from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, live_buckets
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, live_buckets, of_known_schemas
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, SkippedPartition, counted
 from pypaimon.streaming.compaction.run_picking import ChangelogMode
 from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage, find_stale

@@ -12,7 +12,8 @@ from pypaimon.streaming import compact, maintain, stream_read_builder, table_fil
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.tables.evolving_table import EvolvingTable
-from support.tables.handles import current_files, read_with
+from support.tables.handles import current_files, read_with, write_by_stream
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture
@@ -237,6 +238,16 @@ def test_a_damaged_file_is_named_and_nothing_changes(table: EvolvingTable) -> No
     assert sorted(table.at.path.rglob("*")) == listed
     path.write_bytes(whole)
     table.check()
+
+
+def test_files_without_row_ids_are_refused_and_counted_all_the_same(tmp_path: Path) -> None:
+    before = Table(tmp_path, columns=pa.schema([("id", pa.int64())]))
+    write_by_stream(before.handle(), pa.table({"id": [1]}))
+    table = before.handle().copy_without_time_travel({"row-tracking.enabled": "true", "data-evolution.enabled": "true"})
+    with pytest.raises(UnsupportedTableError, match="has no row ids"):
+        compact(table)
+    found = table_files(table)
+    assert found.files.files == 1 and found.due.files == 0 and "has no row ids" in str(found.not_compacted)
 
 
 @pytest.mark.parametrize(
