@@ -101,7 +101,7 @@ class Drafter:
                 rest = plan.without_conflicts(base, state.index, self._rules)
             if rest is None:
                 raise
-        # What is wrong with other partitions is no reason to refuse these.
+        # Other partitions may be wrong by now, which must not refuse these.
         partitions = rest.partitions
         base = [each for each in base if each.partition in partitions]
         check_changes(plan.kind, base, state.index, rest, self._rules)

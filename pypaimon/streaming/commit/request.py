@@ -233,12 +233,15 @@ class SeparableChanges:
     """Changes of a compaction in parts that may be committed without each other."""
 
     parts: Sequence[Changes]
-    has_left_out: bool = False  # Whether some attempt has left out a part
+    # Numbers of the parts that the last attempt has left out; None: no attempt has left out any
+    left_out: set[int] | None = None
     kind: str = COMPACT
     may_conflict: bool = True
     keep_empty: bool = False
 
     def changes(self, state: TableState) -> Changes:
+        if self.left_out:
+            self.left_out = set()
         return _joined(self.parts)
 
     def without_conflicts(
@@ -249,15 +252,15 @@ class SeparableChanges:
         vectors: dict[tuple[bytes, int], list[AvroRecord]] = {}
         for record in index:
             vectors.setdefault((record["_PARTITION"], record["_BUCKET"]), []).append(record)
-        kept: list[Changes] = []
-        for part in self.parts:
+        left: set[int] = set()
+        for number, part in enumerate(self.parts):
             there = [record for place in part.places for record in vectors.get(place, ())]
             try:
                 check_changes(COMPACT, files.of(part), there, part, rules)
             except CommitConflictError:
-                continue
-            kept.append(part)
-        self.has_left_out = True
+                left.add(number)
+        self.left_out = left
+        kept = [part for number, part in enumerate(self.parts) if number not in left]
         return _joined(kept) if kept else None
 
 
