@@ -132,12 +132,14 @@ class Compaction:
         """Compact what is due at the latest snapshot. See `compact`. `check` is called often. An error that it raises
         ends the run, and files that were not committed are deleted.
         """
+        skipped = self._skipped
         try:
             report = self._run(dry_run, on_progress, check)
         except BaseException:
             self._live.forget()
             raise
-        if dry_run or report.conflicts:
+        # Files that were left, or have been left until now, may be due without another change.
+        if dry_run or report.conflicts or report.skipped != skipped:
             self._live.forget()
         return report
 

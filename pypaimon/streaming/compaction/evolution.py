@@ -49,6 +49,8 @@ class EvolutionRewriter:
         by_name = {file.name: file for file in files}
         groups = row_id_groups([file.read for file in files])
         reader = self._reader.expecting(files)
+        # Before anything is written, because schemas may have to be read for it.
+        numbers = self._column_numbers(files)
         made = self._rolling(bucket, GivenFacts([file.read for file in files]))
         try:
             deleted = self._deleted(reader, groups, by_name)
@@ -59,7 +61,7 @@ class EvolutionRewriter:
         except BaseException:
             made.abort()
             raise
-        new = replace(new, first_row_id=groups[0].first_row_id, write_cols_sequences=self._column_numbers(files, new))
+        new = replace(new, first_row_id=groups[0].first_row_id, write_cols_sequences=numbers)
         return CompactionResult(bucket, list(files), [new], superseded={new.file_name: deleted} if deleted else {})
 
     def _rolling(self, bucket: LiveBucket, facts: GivenFacts) -> RollingFiles:
@@ -80,7 +82,7 @@ class EvolutionRewriter:
                 found |= BitMap(reader.deleted(by_name[file.file_name]).astype(np.uint32) + np.uint32(shift))
         return found
 
-    def _column_numbers(self, files: Sequence[LiveFile], new: DataFileMeta) -> list[int] | None:
+    def _column_numbers(self, files: Sequence[LiveFile]) -> list[int] | None:
         """The greatest sequence number of each column, if indexes of the table are refreshed by it later; None: that of
         the file.
         """
@@ -95,7 +97,7 @@ class EvolutionRewriter:
                 numbers = [file.max_sequence_number] * len(fields)
             for field, number in zip(fields, numbers, strict=True):
                 newest[field] = max(newest.get(field, number), number)
-        greatest = int(new.max_sequence_number)
+        greatest = max(int(file.read.max_sequence_number) for file in files)
         found = [newest.get(field.id, greatest) for field in self._fields]
         return None if all(number == greatest for number in found) else found
 
