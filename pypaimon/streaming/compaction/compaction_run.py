@@ -134,7 +134,7 @@ class CompactionRun:
                 report, numbers = commit_parts(request, list(parts.values()), self.snapshot.id)
                 left = {key for number, key in enumerate(parts) if number in numbers}
         except (CommitConflictError, StrictModeError) as error:
-            if isinstance(error, StrictModeError) and not is_strict:
+            if isinstance(error, StrictModeError) and not (is_strict and error.snapshot > self.snapshot.id):
                 # The table's own option refuses the commit.
                 raise
             left = set(parts)
