@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,9 @@ import pyarrow as pa
 from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.sink_table import load_sink_table
-from pypaimon.streaming.compaction.clustering import SortTaskPicker
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.sort_order import SortOrder, sort_request
 from pypaimon.streaming.compaction.task_pickers import task_picker
@@ -75,21 +74,25 @@ def compact(
         table = load_sink_table(parsed)
         chosen = ChosenPartitions(table, partition, where, partition_idle_time)
         order = sort_request("compact", order_by, strategy)
-        return Compaction(table, chosen, full=full, workers=_Tasks(spark, parsed), order=order).run(dry_run=dry_run)
+        return Compaction(table, chosen, full=full, workers=_Tasks(spark, parsed, order), order=order).run(
+            dry_run=dry_run
+        )
 
 
 class _Tasks:
     commit_bytes = 64 << 30
 
-    def __init__(self, spark: sql.SparkSession, options: SinkOptions) -> None:
+    def __init__(
+        self, spark: sql.SparkSession, options: SinkOptions, order: Callable[[PaimonTable], SortOrder] | None
+    ) -> None:
         self._spark = spark
         self._options = options
+        self._order = order
 
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         rows = [(number, pickle.dumps(each.lean())) for number, each in enumerate(tasks)]
         parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
-        order = picker.order if isinstance(picker, SortTaskPicker) else None
-        task = _Task(self._options, PinnedSchema.of(table), order)
+        task = _Task(self._options, PinnedSchema.of(table), self._order)
         errors = []
         for number, outcome in parts.mapInArrow(task, "number int, outcome binary").collect():
             found = pickle.loads(bytes(outcome))
@@ -110,7 +113,7 @@ class _Task:
 
     options: SinkOptions
     pin: PinnedSchema
-    order: SortOrder | None  # In which the rows are sorted
+    order: Callable[[PaimonTable], SortOrder] | None  # In which all rows are sorted; None: what is due is compacted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: TaskPicker | None = None
@@ -126,4 +129,5 @@ class _Task:
 
     def _picker(self) -> TaskPicker:
         table = self.pin.apply(load_sink_table(self.options))
-        return task_picker(table, FileReader(table, table.new_directory(), lambda: None), order=self.order)
+        order = None if self.order is None else self.order(table)
+        return task_picker(table, FileReader(table, table.new_directory(), lambda: None), order=order)

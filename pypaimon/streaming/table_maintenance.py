@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
-from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.concurrency.background_runs import BackgroundRuns
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.errors import StreamConfigError

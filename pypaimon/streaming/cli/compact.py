@@ -22,7 +22,7 @@ from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, console, format_option, print_result, show, table_of
 from pypaimon.streaming.cli.tables import TableSource, duration, null_text, on_table, pairs, patiently, retry_option
 from pypaimon.streaming.compaction.background import Compactor
-from pypaimon.streaming.compaction.compactor import Progress
+from pypaimon.streaming.compaction.compaction_run import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.partition_rescale import rescale as rescale_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, SkippedPartition

@@ -117,8 +117,25 @@ class Changes:
         return {*(each.partition for each in (*self.files, *self.changelog)), *index}
 
     @property
+    def places(self) -> set[tuple[bytes, int]]:
+        """The partitions, as serialised rows, with the buckets."""
+        index = (*self.index_added, *self.index_deleted)
+        files = ((each.partition, each.bucket) for each in (*self.files, *self.changelog))
+        return {*files, *((each["_PARTITION"], each["_BUCKET"]) for each in index)}
+
+    @property
     def rows(self) -> int:
         return sum(each.rows for each in self.files)
+
+
+def marked_files(vectors: Iterable[AvroRecord]) -> dict[tuple[bytes, int, str], str]:
+    """The data files of which deletion vectors mark rows, by partition, bucket and name, with the index files."""
+    return {
+        (each["_PARTITION"], each["_BUCKET"], found["f0"]): each["_FILE_NAME"]
+        for each in vectors
+        for found in each.get("_DELETIONS_VECTORS_RANGES") or ()
+        if found is not None
+    }
 
 
 def changes_of(entries: pa.Table) -> list[FileChange]:

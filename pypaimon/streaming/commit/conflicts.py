@@ -19,6 +19,7 @@ from pypaimon.streaming.commit.changes import (
     FileChange,
     Identity,
     changes_of,
+    marked_files,
 )
 from pypaimon.streaming.commit.manifests import which_may_hold
 from pypaimon.streaming.commit.row_id_conflicts import check_row_ids
@@ -265,7 +266,7 @@ def _check_vectors(
     kept: Sequence[AvroRecord], added: Sequence[AvroRecord], live: Iterable[FileChange], changes: Changes
 ) -> None:
     """Check that no file is deleted while its vector stays, and no vector comes without its file."""
-    marked = _marked(kept)
+    marked = marked_files(kept)
     names = {(each.partition, each.bucket, each.name) for each in live}
     for each in changes.files:
         at = each.partition, each.bucket, each.name
@@ -275,36 +276,24 @@ def _check_vectors(
                 f"File {each.name} was rewritten without the deletion vector in {marked[at]}: rows of it were deleted "
                 "meanwhile. Nothing was committed."
             )
-    for vectors in added:
-        for found in _ranges(vectors):
-            if (*_bucket(vectors), found["f0"]) not in names:
-                raise CommitConflictError(
-                    f"Rows of file {found['f0']} are to be deleted, and it is not in the table any more. Nothing was "
-                    "committed."
-                )
+    for at in marked_files(added):
+        if at not in names:
+            raise CommitConflictError(
+                f"Rows of file {at[2]} are to be deleted, and it is not in the table any more. Nothing was committed."
+            )
 
 
 def _check_marked_once(kept: Sequence[AvroRecord], added: Sequence[AvroRecord]) -> None:
-    marked = _marked(kept)
-    for vectors in added:
-        for found in _ranges(vectors):
-            at = (*_bucket(vectors), found["f0"])
-            if at in marked:
-                raise CommitConflictError(
-                    f"Rows of file {found['f0']} were deleted meanwhile ({marked[at]}). Nothing was committed."
-                )
-
-
-def _marked(kept: Sequence[AvroRecord]) -> dict[tuple[bytes, int, str], str]:
-    return {(*_bucket(each), found["f0"]): each["_FILE_NAME"] for each in kept for found in _ranges(each)}
+    marked = marked_files(kept)
+    for at in marked_files(added):
+        if at in marked:
+            raise CommitConflictError(
+                f"Rows of file {at[2]} were deleted meanwhile ({marked[at]}). Nothing was committed."
+            )
 
 
 def _bucket(record: AvroRecord) -> tuple[bytes, int]:
     return record["_PARTITION"], record["_BUCKET"]
-
-
-def _ranges(record: AvroRecord) -> Sequence[AvroRecord]:
-    return [each for each in record.get("_DELETIONS_VECTORS_RANGES") or () if each is not None]
 
 
 class StrictMode:

@@ -14,8 +14,7 @@ import pyarrow as pa
 from pypaimon.streaming.commit.changes import COMPACT, AvroRecord, Changes, FileChange
 from pypaimon.streaming.commit.conflicts import ConflictRules, StrictMode, TableState, check_changes
 from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles, merged_manifests
-from pypaimon.streaming.commit.request import CommitPlan, CommitRequest, ManifestRewrite
-from pypaimon.streaming.commit.separable_changes import SeparableChanges
+from pypaimon.streaming.commit.request import CommitPlan, CommitRequest, ManifestRewrite, SeparableChanges
 from pypaimon.streaming.errors import CommitConflictError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.row_id_groups import VECTOR_FILE
@@ -102,6 +101,9 @@ class Drafter:
                 rest = plan.without_conflicts(base, state.index, self._rules)
             if rest is None:
                 raise
+        # Other partitions may be wrong by now, which must not refuse these.
+        partitions = rest.partitions
+        base = [each for each in base if each.partition in partitions]
         check_changes(plan.kind, base, state.index, rest, self._rules)
         return rest
 

@@ -6,9 +6,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes, data_changes
-from pypaimon.streaming.commit.conflicts import KeyIndexes, TableState, check_bucket_counts, check_key_indexes
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.commit.changes import (
+    APPEND,
+    COMPACT,
+    OVERWRITE,
+    AvroRecord,
+    Changes,
+    FileChange,
+    data_changes,
+    marked_files,
+)
+from pypaimon.streaming.commit.conflicts import (
+    ConflictRules,
+    KeyIndexes,
+    TableState,
+    check_bucket_counts,
+    check_changes,
+    check_key_indexes,
+)
+from pypaimon.streaming.commit.row_id_conflicts import FilesByRowId
+from pypaimon.streaming.errors import CommitConflictError, StreamConfigError
 from pypaimon.streaming.files.blob_files import is_blob_file
 from pypaimon.streaming.files.row_id_groups import is_vector_file
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
@@ -209,6 +226,85 @@ class PartitionReplacement:
                 "to be overwritten. Name their partition too, or leave them out."
             )
         return state.partitions(self.replaced)
+
+
+@dataclass(slots=True)
+class SeparableChanges:
+    """Changes of a compaction in parts that may be committed without each other."""
+
+    parts: Sequence[Changes]
+    # Numbers of the parts that the last attempt has left out; None: no attempt has left out any
+    left_out: set[int] | None = None
+    kind: str = COMPACT
+    may_conflict: bool = True
+    keep_empty: bool = False
+
+    def changes(self, state: TableState) -> Changes:
+        if self.left_out:
+            self.left_out = set()
+        return _joined(self.parts)
+
+    def without_conflicts(
+        self, base: Iterable[FileChange], index: Iterable[AvroRecord], rules: ConflictRules
+    ) -> Changes | None:
+        """The changes of the parts that may follow a state, which is given by its files; None: no part may."""
+        files = _RelatedFiles(base, rules)
+        vectors: dict[tuple[bytes, int], list[AvroRecord]] = {}
+        for record in index:
+            vectors.setdefault((record["_PARTITION"], record["_BUCKET"]), []).append(record)
+        left: set[int] = set()
+        for number, part in enumerate(self.parts):
+            there = [record for place in part.places for record in vectors.get(place, ())]
+            try:
+                check_changes(COMPACT, files.of(part), there, part, rules)
+            except CommitConflictError:
+                left.add(number)
+        self.left_out = left
+        kept = [part for number, part in enumerate(self.parts) if number not in left]
+        return _joined(kept) if kept else None
+
+
+class _RelatedFiles:
+    """The live files by which parts of a compaction are checked, so that not each part is compared with all."""
+
+    def __init__(self, base: Iterable[FileChange], rules: ConflictRules) -> None:
+        base = list(base)
+        self._by_bucket: dict[tuple[bytes, int], list[FileChange]] | None = None
+        if rules.key_order is not None:
+            self._by_bucket = {}
+            for each in base:
+                self._by_bucket.setdefault((each.partition, each.bucket), []).append(each)
+        self._by_name = {(each.partition, each.bucket, each.name): each for each in base}
+        self._by_row_id = FilesByRowId(base) if rules.data_evolution else None
+        # One file for each number of buckets of a partition: parts of one with several numbers conflict.
+        self._of_counts: dict[bytes, dict[int, FileChange]] = {}
+        for each in base:
+            if each.total_buckets > 0:
+                self._of_counts.setdefault(each.partition, {})[each.total_buckets] = each
+
+    def of(self, part: Changes) -> list[FileChange]:
+        """Those that the checks of a part need."""
+        found = [each for row in part.partitions for each in self._of_counts.get(row, {}).values()]
+        if self._by_bucket is not None:
+            found += [each for place in part.places for each in self._by_bucket.get(place, ())]
+        else:
+            # Without keys a bucket may have any other files: the part names all that matter, itself or in its vectors.
+            named = {(each.partition, each.bucket, each.name) for each in part.files}
+            named |= marked_files(part.index_added).keys()
+            found += [self._by_name[each] for each in named if each in self._by_name]
+        if self._by_row_id is not None:
+            found += self._by_row_id.near(part.added)
+        return list({each.identity: each for each in found}.values())
+
+
+def _joined(parts: Iterable[Changes]) -> Changes:
+    parts = list(parts)
+    return Changes.of(
+        [each for part in parts for each in part.files],
+        [each for part in parts for each in part.changelog],
+        [each for part in parts for each in part.index_added],
+        [each for part in parts for each in part.index_deleted],
+    )
 
 
 @dataclass(frozen=True, slots=True)

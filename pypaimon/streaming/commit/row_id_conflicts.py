@@ -1,4 +1,5 @@
-"""`check_row_ids`: whether a compaction of data evolution may follow a state, by the row ids of its files.
+"""`check_row_ids`: whether a compaction of data evolution may follow a state, by the row ids of its files; and
+`FilesByRowId`: the files of a state that share row ids with others.
 
 The rules are those of Java's `DataEvolutionConflictDetection`.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
 from pypaimon.streaming.commit.changes import Changes, FileChange
 from pypaimon.streaming.errors import CommitConflictError
@@ -48,6 +49,40 @@ def check_row_ids(base: Sequence[FileChange], after: Iterable[FileChange], chang
             if not _is_inside(_range(each), known):
                 raise _conflict(each, "holds row ids that the table does not have any more")
         _check_fit(list(members), _joined(map(_range, new)))
+
+
+class FilesByRowId:
+    """Live files, to be found by their row ids. Files without them are left out."""
+
+    def __init__(self, files: Iterable[FileChange]) -> None:
+        self._files: dict[bytes, list[FileChange]] = {}
+        for each in files:
+            if each.file["_FIRST_ROW_ID"] is not None:
+                self._files.setdefault(each.partition, []).append(each)
+        # The greatest end of a file and of all before it: only files before the first that is great enough have ended.
+        self._ends: dict[bytes, list[int]] = {}
+        for partition, found in self._files.items():
+            found.sort(key=_range)
+            self._ends[partition] = list(accumulate((_range(each)[1] for each in found), max))
+
+    def near(self, changes: Iterable[FileChange]) -> list[FileChange]:
+        """The files of the same partitions that share row ids with `changes`, each once."""
+        ranges: dict[bytes, list[Range]] = {}
+        for each in changes:
+            if each.file["_FIRST_ROW_ID"] is not None:
+                ranges.setdefault(each.partition, []).append(_range(each))
+        return [
+            each
+            for partition, wanted in ranges.items()
+            for joined in _joined(wanted)
+            for each in self._overlapping(partition, joined)
+        ]
+
+    def _overlapping(self, partition: bytes, one: Range) -> Iterable[FileChange]:
+        files, ends = self._files.get(partition, []), self._ends.get(partition, [])
+        first = bisect_right(ends, one[0])
+        last = bisect_left(files, one[1], key=lambda each: _range(each)[0])
+        return (each for each in files[first:last] if _overlap(_range(each), one))
 
 
 def _check_deleted(base: Sequence[FileChange], changes: Changes) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.compactor import Compaction
-from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.concurrency.background_runs import BackgroundRuns

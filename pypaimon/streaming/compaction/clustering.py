@@ -17,7 +17,7 @@ from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile, local_millis
 from pypaimon.streaming.compaction.run_picking import LevelRun, Pick, pick_full, pick_needed
 from pypaimon.streaming.compaction.sort_order import SortOrder, clustering_columns
-from pypaimon.streaming.compaction.tasks import AppendRewriter, CompactionTask, bad_rows_as_damage
+from pypaimon.streaming.compaction.tasks import AppendRewriter, CompactionTask, TaskPicker, bad_rows_as_damage
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
 
@@ -29,7 +29,7 @@ class SortTask(CompactionTask):
     level: int = field(default=0, kw_only=True)
 
 
-class SortTaskPicker:
+class SortTaskPicker(TaskPicker):
     """The `TaskPicker` that sorts all rows of each partition, whatever is due.
 
     Java overwrites the partition, and loses what others append meanwhile. Here a compaction replaces exactly the files
@@ -38,11 +38,8 @@ class SortTaskPicker:
 
     def __init__(self, table: PaimonTable, reader: FileReader, order: SortOrder) -> None:
         self._reader = reader
-        self.order = order
+        self._order = order
         self._rewriter = AppendRewriter(table, reader)
-
-    def by_time(self, *, full: bool) -> bool:
-        return False
 
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         for bucket in buckets:
@@ -50,7 +47,7 @@ class SortTaskPicker:
 
     def execute(self, task: CompactionTask) -> list[CompactionResult]:
         assert isinstance(task, SortTask)
-        arranged = partial(self.order.sorted, sample=partial(self._reader.sample, task.files))
+        arranged = partial(self._order.sorted, sample=partial(self._reader.sample, task.files))
         with bad_rows_as_damage(self._reader, task):
             return [self._rewriter.compact(task.bucket, task.files, arranged, task.level)]
 
@@ -81,7 +78,7 @@ class ClusteringTaskPicker(SortTaskPicker):
             pick = self._full(bucket) if full else pick_needed(_runs(bucket), self._options, self._now)
             yield from self._tasks(bucket, pick)
 
-    def idle_tasks(self, buckets: Iterable[LiveBucket]) -> Iterator[CompactionTask]:
+    def idle_tasks(self, others: Iterable[LiveBucket]) -> Iterator[CompactionTask]:
         """Full compactions of partitions that a caller has not chosen, and that have long had no new file.
 
         The oldest ones come first. Java means that too, but its limit keeps any of them.
@@ -89,7 +86,7 @@ class ClusteringTaskPicker(SortTaskPicker):
         if self._idle_millis is None:
             return
         latest = local_millis(self._now) - self._idle_millis
-        written = [(self._last_written(bucket), bucket) for bucket in buckets]
+        written = [(self._last_written(bucket), bucket) for bucket in others]
         idle = [(time, bucket) for time, bucket in written if time is not None and time < latest]
         for _, bucket in islice(sorted(idle, key=lambda each: each[0]), self._most_idle):
             yield from self._tasks(bucket, self._full(bucket))
@@ -104,7 +101,7 @@ class ClusteringTaskPicker(SortTaskPicker):
     def _is_outdated(self, file: LiveFile) -> bool:
         """Whether a file was sorted by other columns."""
         schema = self._reader.schema(file.read.schema_id)
-        return clustering_columns(schema.options) != self.order.columns
+        return clustering_columns(schema.options) != self._order.columns
 
     @staticmethod
     def _tasks(bucket: LiveBucket, pick: Pick | None) -> Iterator[CompactionTask]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.row_id_groups import data_file_fields
 from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.indexes.file_index import IndexOptions
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -26,7 +27,9 @@ from pypaimon.streaming.options.table_kinds import ChangelogProducer, MergeEngin
 from pypaimon.streaming.options.table_traits import BlobStorage, num_levels
 from pypaimon.streaming.writing.files.file_options import FileOptions, small_file_bytes, target_file_bytes
 
+_LOG = StreamLog(__name__)
 _NO_HOUR = -1
+_warned: set[tuple[str, str]] = set()
 _NONE: Mapping[OptionKey[Any, Any], str | None] = MappingProxyType({})
 
 
@@ -111,7 +114,6 @@ _REFUSED_OPTIONS = {
     option_keys.DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS: "its compaction would change row ids",
     option_keys.PK_CLUSTERING_OVERRIDE: "its files are sorted by other columns than the key",
 }
-_VECTORS = option_keys.DELETION_VECTORS_ENABLED
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
 
 
@@ -143,48 +145,52 @@ def check_compactable(table: PaimonTable) -> None:
     """Refuse a table that cannot be compacted exactly. Raises UnsupportedTableError if its kind, an option, a type or a
     format is not supported.
     """
-    options, name = table.options, table.name
-    refuse_misspelled_keys(options)
-    for key, why in _REFUSED_OPTIONS.items():
-        if key.of(options):
-            raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
-    if _VECTORS.of(options):
-        _check_vectors(table)
-    if option_keys.ROW_TRACKING_ENABLED.of(options) and not table.traits.unaware_bucket:
-        raise UnsupportedTableError(
-            f"{name} has '{option_keys.ROW_TRACKING_ENABLED}' with a primary key or buckets, which Java does not write."
-        )
-    if unwritten := IndexOptions.of(options, table.fields).unwritten:
-        lost = ", ".join(map(str, unwritten))
-        raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
-    if option_keys.CHAIN_TABLE_ENABLED.of(options) and _VECTORS.of(options):
-        raise UnsupportedTableError(
-            f"{name} is a chain table and has '{_VECTORS}': keeping deletes and marking rows are not combined here."
-        )
-    if table.traits.data_evolution and not option_keys.ROW_TRACKING_ENABLED.of(options):
-        raise UnsupportedTableError(
-            f"{name} has '{option_keys.DATA_EVOLUTION_ENABLED}' without '{option_keys.ROW_TRACKING_ENABLED}', so its "
-            "rows have no ids."
-        )
-    _check_blobs(table)
+    refuse_misspelled_keys(table.options)
+    for reason in (*_refusals(table), *_blob_refusals(table)):
+        raise UnsupportedTableError(reason)
+    # These raise by themselves.
     SortOrder.of_clustering(table)
     check_commit_options(table)
-    found = CompactionOptions.of(table)
+    levels = CompactionOptions.of(table).levels if table.is_primary_key_table else 1
     if table.is_primary_key_table:
-        _check_keyed(table)
-    if table.traits.postpone:
-        if table.traits.snapshot_ordering:
-            raise UnsupportedTableError(
-                f"{name} has '{option_keys.SEQUENCE_SNAPSHOT_ORDERING}' and postponed buckets, whose records do not "
-                "keep their snapshots when they are distributed."
-            )
-        table = with_buckets(table, 1)
+        merge_engine(table.schema)
+        RecordExpiry.of(table)
+    written = with_buckets(table, 1) if table.traits.postpone else table
     fields = data_file_fields(table.schema) if table.traits.data_evolution else table.fields
-    for level in range(found.levels if table.is_primary_key_table else 1):
-        check_format(FileOptions.of_compacted(table, level).data.format, fields)
+    for level in range(levels):
+        check_format(FileOptions.of_compacted(written, level).data.format, fields)
 
 
-def _check_blobs(table: PaimonTable) -> None:
+def _refusals(table: PaimonTable) -> Iterator[str]:
+    name, options, traits = table.name, table.options, table.traits
+    vectors, tracking = option_keys.DELETION_VECTORS_ENABLED, option_keys.ROW_TRACKING_ENABLED
+    for key, why in _REFUSED_OPTIONS.items():
+        if key.of(options):
+            yield f"{name} has '{key}': {why}, and such tables are not compacted here."
+    if unwritten := IndexOptions.of(options, table.fields).unwritten:
+        yield f"{name} has file indexes that compaction here would lose: {', '.join(map(str, unwritten))}."
+    if tracking.of(options) and not traits.unaware_bucket:
+        yield f"{name} has '{tracking}' with a primary key or buckets, which Java does not write."
+    if traits.data_evolution and not tracking.of(options):
+        yield f"{name} has '{option_keys.DATA_EVOLUTION_ENABLED}' without '{tracking}', so its rows have no ids."
+    if option_keys.CHAIN_TABLE_ENABLED.of(options) and vectors.of(options):
+        yield f"{name} is a chain table and has '{vectors}': keeping deletes and marking rows are not combined here."
+    if traits.postpone and traits.snapshot_ordering:
+        yield (
+            f"{name} has '{option_keys.SEQUENCE_SNAPSHOT_ORDERING}' and postponed buckets, whose records do not keep "
+            "their snapshots when they are distributed."
+        )
+    if not table.is_primary_key_table:
+        return
+    if vectors.of(options) and traits.merge_engine.keeps_oldest:
+        yield f"{name} has '{vectors}' and merge engine first-row, which never replaces rows."
+    if vectors.of(options) and traits.producer is ChangelogProducer.FULL_COMPACTION:
+        yield f"{name} has '{vectors}' and 'changelog-producer' = 'full-compaction', which are not compacted together."
+    for given in filter(_KEYED_INDEXES.fullmatch, options):
+        yield f"{name} has '{given}': its compaction makes indexes that are not made here."
+
+
+def _blob_refusals(table: PaimonTable) -> Iterator[str]:
     name, traits, storage = table.name, table.traits, BlobStorage.of(table.schema)
     managed = BlobStorage.managed(table.schema)
     for field in table.fields:
@@ -194,37 +200,34 @@ def _check_blobs(table: PaimonTable) -> None:
         else:
             is_copied = field.name in managed or (traits.primary_key and storage.in_data_files(field))
         if holds_blobs(field.type) and (not is_copied or traits.postpone):
-            raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
-    if not managed:
-        return
-    # As in Java, where other tables cannot have them.
-    if traits.merge_engine is MergeEngineKind.AGGREGATE or traits.producer is not ChangelogProducer.NONE:
-        raise UnsupportedTableError(
+            yield f"Column '{field.name}' of {name} is {field.type}, which is not written here."
+    # As in Java, where other tables cannot have managed blobs.
+    if managed and (traits.merge_engine is MergeEngineKind.AGGREGATE or traits.producer is not ChangelogProducer.NONE):
+        yield (
             f"Column '{managed[0]}' of {name} holds managed blobs, which a table with merge engine aggregation or a "
             "changelog producer cannot have."
         )
-    if option_keys.DATA_FILE_EXTERNAL_PATHS.of(table.options):
-        raise UnsupportedTableError(
-            f"Column '{managed[0]}' of {name} holds managed blobs, which a table with external paths cannot have."
-        )
+    if managed and option_keys.DATA_FILE_EXTERNAL_PATHS.of(table.options):
+        yield f"Column '{managed[0]}' of {name} holds managed blobs, which a table with external paths cannot have."
 
 
-def _check_vectors(table: PaimonTable) -> None:
-    name = table.name
-    if not table.is_primary_key_table:
-        return
-    if table.traits.merge_engine.keeps_oldest:
-        raise UnsupportedTableError(f"{name} has '{_VECTORS}' and merge engine first-row, which never replaces rows.")
-    if table.traits.producer is ChangelogProducer.FULL_COMPACTION:
-        raise UnsupportedTableError(
-            f"{name} has '{_VECTORS}' and 'changelog-producer' = 'full-compaction', which are not compacted together."
-        )
+def warn_about_ignored(table: PaimonTable) -> None:
+    """Log them, once in a process for each table."""
+    options = ", ".join(_ignored(table))
+    if options and (table.path, options) not in _warned:
+        _warned.add((table.path, options))
+        text = "compactions of %(table)s ignore options that those of Java heed: %(options)s"
+        _LOG.warning("compaction_options_ignored", text, table=table.name, options=options)
 
 
-def _check_keyed(table: PaimonTable) -> None:
-    name = table.name
-    for key in table.options:
-        if _KEYED_INDEXES.fullmatch(key):
-            raise UnsupportedTableError(f"{name} has '{key}': its compaction makes indexes that are not made here.")
-    merge_engine(table.schema)
-    RecordExpiry.of(table)
+def _ignored(table: PaimonTable) -> Iterator[str]:
+    options = table.options
+    for key in (option_keys.COMPACTION_FILE_NUM_LIMIT, option_keys.LOOKUP_COMPACT_MAX_INTERVAL):
+        if key.set_as(options):
+            yield f"'{key}' = '{key.of(options)}'"
+    if option_keys.LOOKUP_COMPACT.of(options) != option_keys.LOOKUP_COMPACT.default:
+        yield f"'{option_keys.LOOKUP_COMPACT}' = '{option_keys.LOOKUP_COMPACT.of(options)}'"
+    commits = option_keys.FULL_COMPACTION_DELTA_COMMITS.of(options)
+    # With this producer every compaction is a full one, as those of batch jobs in Java are.
+    if commits is not None and table.traits.producer is not ChangelogProducer.FULL_COMPACTION:
+        yield f"'{option_keys.FULL_COMPACTION_DELTA_COMMITS}' = '{commits}'"

@@ -15,7 +15,7 @@ from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
 from pypaimon.streaming.compaction.row_ranges import Pack, is_as_declared, range_packs
-from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage
+from pypaimon.streaming.compaction.tasks import CompactionTask, TaskPicker, bad_rows_as_damage
 from pypaimon.streaming.files.blob_files import BLOB_FILE, row_range
 from pypaimon.streaming.files.row_id_groups import data_file_fields, is_data_file_name, is_written, row_id_groups
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -49,6 +49,8 @@ class EvolutionRewriter:
         by_name = {file.name: file for file in files}
         groups = row_id_groups([file.read for file in files])
         reader = self._reader.expecting(files)
+        # Before anything is written, because schemas may have to be read for it.
+        numbers = self._column_numbers(files)
         made = self._rolling(bucket, GivenFacts([file.read for file in files]))
         try:
             deleted = self._deleted(reader, groups, by_name)
@@ -59,7 +61,7 @@ class EvolutionRewriter:
         except BaseException:
             made.abort()
             raise
-        new = replace(new, first_row_id=groups[0].first_row_id, write_cols_sequences=self._column_numbers(files, new))
+        new = replace(new, first_row_id=groups[0].first_row_id, write_cols_sequences=numbers)
         return CompactionResult(bucket, list(files), [new], superseded={new.file_name: deleted} if deleted else {})
 
     def _rolling(self, bucket: LiveBucket, facts: GivenFacts) -> RollingFiles:
@@ -80,7 +82,7 @@ class EvolutionRewriter:
                 found |= BitMap(reader.deleted(by_name[file.file_name]).astype(np.uint32) + np.uint32(shift))
         return found
 
-    def _column_numbers(self, files: Sequence[LiveFile], new: DataFileMeta) -> list[int] | None:
+    def _column_numbers(self, files: Sequence[LiveFile]) -> list[int] | None:
         """The greatest sequence number of each column, if indexes of the table are refreshed by it later; None: that of
         the file.
         """
@@ -95,7 +97,7 @@ class EvolutionRewriter:
                 numbers = [file.max_sequence_number] * len(fields)
             for field, number in zip(fields, numbers, strict=True):
                 newest[field] = max(newest.get(field, number), number)
-        greatest = int(new.max_sequence_number)
+        greatest = max(int(file.read.max_sequence_number) for file in files)
         found = [newest.get(field.id, greatest) for field in self._fields]
         return None if all(number == greatest for number in found) else found
 
@@ -126,7 +128,7 @@ class RangeTask(CompactionTask):
         return replace(self, bucket=replace(self.bucket, files=()))
 
 
-class EvolutionTaskPicker:
+class EvolutionTaskPicker(TaskPicker):
     """The `TaskPicker` of a table with data evolution: files of adjacent row ids, as Java's compaction picks them.
 
     Files of vectors stay as they are, and files of blobs too unless `blob-compaction.enabled` is set.
@@ -143,9 +145,6 @@ class EvolutionTaskPicker:
             storage = BlobStorage.of(table.schema)
             self._blob_fields = [field for field in table.fields if storage.in_blob_files(field)]
         self._blob_bytes = FileOptions.of_blobs(table).target_bytes
-
-    def by_time(self, *, full: bool) -> bool:
-        return False
 
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         inside = data_file_fields(self._table.schema)

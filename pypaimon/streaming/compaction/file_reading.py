@@ -56,8 +56,13 @@ class FileReader:
         return reader
 
     def schema(self, schema_id: int) -> TableSchema:
-        """A schema of the table. Raises FileNotFoundError if the schema does not exist."""
-        return self._directory.schema(schema_id)
+        """A schema of the table. Raises CorruptTableError if the schema does not exist."""
+        try:
+            return self._directory.schema(schema_id)
+        except FileNotFoundError as error:
+            # Schemas never expire.
+            detail = "is missing, though data files were written under this schema"
+            raise CorruptTableError(f"{self._directory.table.table_path}/schema/schema-{schema_id}", detail) from error
 
     def rows(self, file: LiveFile, *, tracked: bool = False) -> Iterator[pa.RecordBatch]:
         """The rows of a file of an append table, without those that its deletion vector marks. `tracked`: With their

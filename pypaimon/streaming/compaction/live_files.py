@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.commit.changes import FileChange, changes_of
-from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
-from pypaimon.streaming.filtering.filter_text import parse_filter
-from pypaimon.streaming.filtering.filters import conjunction
-from pypaimon.streaming.filtering.partition_spec import PartitionSpec, partitions_where
+from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
@@ -24,7 +21,6 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.paimon.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexManifestEntry
 
@@ -161,6 +157,18 @@ def live_buckets(
             yield LiveBucket(values[row], bucket, total, tuple(members))
 
 
+def of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator[LiveBucket]:
+    """The same buckets. Raises TableChangedError at a file that was written under a newer schema."""
+    for bucket in buckets:
+        newest = max(file.read.schema_id for file in bucket.files)
+        if newest > schema_id:
+            raise TableChangedError(
+                f"Files of schema {newest} appeared while the table was read under schema {schema_id}.",
+                advice="Compact it again.",
+            )
+        yield bucket
+
+
 def _blocks(places: pa.Table) -> Iterator[tuple[int, int]]:
     """First and last row of each block of entries: whole buckets, at least `_MADE_TOGETHER` files if there are more."""
     codes = [
@@ -279,74 +287,3 @@ class LiveEntries:
 def _entries(directory: TableDirectory, lists: Sequence[str]) -> pa.Table:
     manifests = pa.concat_tables(directory.manifests.manifest_lists(lists))
     return directory.manifests.entries(manifests)
-
-
-class ChosenPartitions:
-    """The partitions of a table that are compacted.
-
-    Args:
-        partition: As `PartitionSpec.of` takes it; None: any.
-        where: A condition on partition columns, as `with_filter` takes it; None: any.
-        partition_idle_time: Only partitions without a younger file; None: any.
-        without: Serialised rows of partitions that are left out.
-        only: Serialised rows of the only partitions that may be chosen; None: any.
-
-    Raises:
-        StreamConfigError: `partition` or `where` names a column that is not a partition column, a value does not fit
-            its column, or `partition_idle_time` is not a time.
-    """
-
-    def __init__(
-        self,
-        table: PaimonTable,
-        partition: Mapping[str, Any] | None = None,
-        where: str | None = None,
-        partition_idle_time: float | timedelta | None = None,
-        without: Collection[bytes] = (),
-        only: pa.Array | None = None,
-    ) -> None:
-        self._zone = table.zone
-        self._only = only
-        self._without = pa.array(without, pa.binary())
-        self._fields = table.partition_fields
-        parts = [] if partition is None else [PartitionSpec.of(table.schema, partition, "partition").predicate]
-        if where is not None:
-            if not self._fields:
-                raise StreamConfigError(f"where {where!r}: the table has no partitions, leave it out.")
-            parts.append(parse_filter(where, self._fields))
-        self._predicate = conjunction(parts)
-        self._idle_millis = (
-            None if partition_idle_time is None else 1000 * finite_seconds("partition_idle_time", partition_idle_time)
-        )
-
-    @property
-    def by_time(self) -> bool:
-        """Whether the choice changes without a commit, as time passes."""
-        return self._idle_millis is not None
-
-    def among(self, rows: pa.Array) -> pa.Array:
-        """The partitions (serialised rows) whose values are chosen."""
-        if self._only is not None:
-            rows = rows.filter(pc.is_in(rows, value_set=self._only))
-        if len(self._without):
-            rows = rows.filter(pc.invert(pc.is_in(rows, value_set=self._without)))
-        if self._predicate is None:
-            return rows
-        return rows.filter(partitions_where(self._predicate, rows, self._fields))
-
-    def others(self, rows: pa.Array) -> pa.Array:
-        """The partitions that a condition excludes, except those that are left out; none if there is no condition."""
-        if self._predicate is None:
-            return rows[:0]
-        known = pa.concat_arrays([self.among(rows), self._without])
-        return rows.filter(pc.invert(pc.is_in(rows, value_set=known)))
-
-    def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
-        if self._idle_millis is None:
-            yield from buckets
-            return
-        newest = local_millis(self._zone.now()) - self._idle_millis
-        for _, members in groupby(buckets, key=lambda bucket: bucket.row):
-            partition = list(members)
-            if max(file.made_millis for bucket in partition for file in bucket.files) <= newest:
-                yield from partition

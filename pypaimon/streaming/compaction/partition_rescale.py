@@ -17,17 +17,18 @@ import pyarrow.compute as pc
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.idempotent_commit import commit_replacement, new_compaction_user
 from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compaction_options import (
     CompactionOptions,
     check_compactable,
     under_latest_schema,
     with_buckets,
 )
-from pypaimon.streaming.compaction.compactor import Compaction, of_known_schemas
+from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
-from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, live_buckets
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, live_buckets, of_known_schemas
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, SkippedPartition, counted
 from pypaimon.streaming.compaction.run_picking import ChangelogMode
 from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage, find_stale
@@ -72,9 +73,8 @@ def rescale(
 
     Each partition with another number is replaced by its own rows in one commit (OVERWRITE), which streams pass over
     unless they read overwrites. It is compacted before if it has postponed rows, or changes that its changelog does not
-    have yet. Rows that are postponed meanwhile stay so. The
-    table's option `bucket` decides about new partitions, and writers refuse a partition with another number: alter the
-    option, then rescale, while nobody writes.
+    have yet. Rows that are postponed meanwhile stay so. The table's option `bucket` decides about new partitions, and
+    writers refuse a partition with another number: alter the option, then rescale, while nobody writes.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it, with fixed or postponed buckets.
@@ -91,6 +91,7 @@ def rescale(
     Raises:
         UnsupportedTableError: The table has no such buckets, or cannot be compacted exactly; nothing was written.
         StreamConfigError: An option or an argument cannot be read, or names no partition column.
+        StrictModeError: The table's `commit.strict-mode.last-safe-snapshot` forbids it. Earlier commits stay.
         CorruptTableError: A file is damaged or missing. Earlier commits stay; the rest was not committed.
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
@@ -239,7 +240,10 @@ class _Rescaling:
             try:
                 messages = removed + self._written(former)
                 report = commit_replacement(CommitRequest(self._table, self._user, number, messages), snapshot.id)
-            except (CommitConflictError, StrictModeError, _StaleError):
+            except (CommitConflictError, StrictModeError, _StaleError) as error:
+                if isinstance(error, StrictModeError) and error.snapshot <= snapshot.id:
+                    # The table's own option refuses the commit.
+                    raise
                 conflicts += map(self._described, removed)
                 continue
             except _RepeatedKeyError:

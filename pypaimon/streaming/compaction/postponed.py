@@ -15,7 +15,7 @@ from pypaimon.streaming.compaction.compaction_options import with_buckets
 from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
-from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage
+from pypaimon.streaming.compaction.tasks import CompactionTask, TaskPicker, bad_rows_as_damage
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options import option_keys
@@ -82,7 +82,7 @@ class DistributionTask(CompactionTask):
         return self
 
 
-class PostponedTaskPicker:
+class PostponedTaskPicker(TaskPicker):
     """The `TaskPicker` of a table with postponed buckets.
 
     A partition with postponed files is one task. Its real buckets are compacted in the same commit: an older record of

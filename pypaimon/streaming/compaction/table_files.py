@@ -11,11 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions, MixedPartitions
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
-from pypaimon.streaming.compaction.expired_partitions import without_expired
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, LiveFile, live_buckets
-from pypaimon.streaming.compaction.mixed_partitions import MixedPartitions
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.reports import FileCount, SkippedPartition, counted
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
@@ -129,15 +128,15 @@ def table_files(
     buckets = list(chosen.idle(live_buckets(latest, entries, chosen.among)))
     try:
         check_compactable(latest)
+        mixed = MixedPartitions(latest, entries, chosen.living(latest, latest.zone.now()))
+        compactable = set(mixed.others(pa.array(list({each.row for each in buckets}), pa.binary())).to_pylist())
+        due: defaultdict[Place, FileCount] = defaultdict(FileCount)
+        index = VectorIndex.of(latest, directory, snapshot)
+        found = index.attached(each for each in buckets if each.row in compactable)
+        for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(found, full=full):
+            due[_place(task.bucket)] += counted(file.read for file in task.files)
     except UnsupportedTableError as error:
         return TableFiles(name, snapshot.id, tuple(_described(latest, each, None) for each in buckets), str(error))
-    buckets = list(VectorIndex.of(latest, directory, snapshot).attached(buckets))
-    due: defaultdict[Place, FileCount] = defaultdict(FileCount)
-    mixed = MixedPartitions(latest, entries, without_expired(latest, latest.zone.now(), chosen.among))
-    compactable = set(mixed.others(pa.array(list({each.row for each in buckets}), pa.binary())).to_pylist())
-    found = [each for each in buckets if each.row in compactable]
-    for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(found, full=full):
-        due[_place(task.bucket)] += counted(file.read for file in task.files)
     described = (_described(latest, each, due[_place(each)] if each.row in compactable else None) for each in buckets)
     return TableFiles(name, snapshot.id, tuple(described), skipped=mixed.skipped)
 

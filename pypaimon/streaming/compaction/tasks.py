@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -169,20 +170,27 @@ class CompactionTask:
         return self if self.pick is not None else replace(self, bucket=replace(self.bucket, files=()))
 
 
-class TaskPicker(Protocol):
+class TaskPicker(ABC):
     """Picks the tasks of one table, and executes them, on any thread."""
 
     def by_time(self, *, full: bool) -> bool:
         """Whether files may become due without a commit, as time passes."""
+        return False
 
+    @abstractmethod
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         """The tasks that are due, bucket by bucket."""
 
+    def idle_tasks(self, others: Iterable[LiveBucket]) -> Iterator[CompactionTask]:
+        """The tasks that are due in partitions that a caller has not chosen, because they have long had no new file."""
+        return iter(())
+
+    @abstractmethod
     def execute(self, task: CompactionTask) -> list[CompactionResult]:
         """Write the new files. If it fails, they are deleted. Returns what becomes of each bucket of the task."""
 
 
-class KeyedTaskPicker:
+class KeyedTaskPicker(TaskPicker):
     """The `TaskPicker` of a table with a primary key: one task for each bucket that is due.
 
     If full compactions make the changelog, every file below the highest level is due.
@@ -234,7 +242,7 @@ class KeyedTaskPicker:
         return None if self._expiry is None else self._expiry.at(self._now())
 
 
-class AppendTaskPicker:
+class AppendTaskPicker(TaskPicker):
     """The `TaskPicker` of a table without a primary key: packs of small files."""
 
     def __init__(self, table: PaimonTable, reader: FileReader) -> None:
@@ -242,9 +250,6 @@ class AppendTaskPicker:
         self._reader = reader
         self._rewriter = AppendRewriter(table, reader)
         self._choose = packs if table.bucket_mode == BucketMode.BUCKET_UNAWARE else neighbours
-
-    def by_time(self, *, full: bool) -> bool:
-        return False
 
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
         for bucket in buckets:

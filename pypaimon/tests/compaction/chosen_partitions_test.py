@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import StreamConfigError, stream_write_builder
-from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, live_buckets
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, live_buckets
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -49,6 +50,15 @@ def aged(bucket: LiveBucket, hours: int) -> LiveBucket:
         for file in bucket.files
     ]
     return replace(bucket, files=tuple(files))
+
+
+def test_only_conditions_make_others(table: Any) -> None:
+    rows = pa.array(list(dict.fromkeys(bucket.row for bucket in buckets_of(table))), pa.binary())
+    given, where = PaimonTable(table), "at >= '2026-01-03 00:00:00'"
+    dropped, other = ChosenPartitions(given, where=where).others(rows).to_pylist()
+    for chosen in (ChosenPartitions(given), ChosenPartitions(given, without=[dropped])):
+        assert not len(chosen.others(rows))
+    assert ChosenPartitions(given, where=where, without=[dropped]).others(rows).to_pylist() == [other]
 
 
 def test_a_partition_is_as_old_as_its_youngest_file(table: Any) -> None:

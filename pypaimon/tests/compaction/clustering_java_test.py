@@ -14,9 +14,10 @@ import pytest
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import compact, stream_read_builder
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.clustering import ClusteringTaskPicker, SortTask
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveEntries, live_buckets
+from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.java.live import LiveJava

@@ -14,6 +14,7 @@ from pypaimon import CatalogFactory, Schema
 
 import pypaimon.streaming.compaction
 from pypaimon.streaming import compact, stream_write_builder, table_files
+from pypaimon.streaming.compaction import rescale
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
@@ -45,12 +46,13 @@ def test_every_option_of_compaction_is_respected_or_named() -> None:
     used = set[str]()
     for package in ("compaction", "writing/files"):
         for path in (Path(pypaimon.streaming.compaction.__path__[0]).parent / package).glob("*.py"):
-            if path.name != "ignored_options.py":
-                used |= {
-                    node.attr
-                    for node in ast.walk(ast.parse(path.read_text("utf-8")))
-                    if isinstance(node, ast.Attribute)
-                }
+            used |= {
+                node.attr
+                for definition in ast.parse(path.read_text("utf-8")).body
+                if not (isinstance(definition, ast.FunctionDef) and definition.name == "_ignored")
+                for node in ast.walk(definition)
+                if isinstance(node, ast.Attribute)
+            }
     for name in sorted(names):
         key = vars(option_keys)[constants[name]]
         assert key.use & Use.COMPACT, name
@@ -106,6 +108,23 @@ def test_expired_partitions_are_left_out(tmp_path: Path, options: dict[str, str]
     report = Compaction(given, full=True, now=lambda: now).run(dry_run=True)
     everything = {"2026-11-01", "2026-11-09", "2026-11-10", "soon"}
     assert {each.partition["day"] for each in report.compacted} == everything - left
+
+
+@pytest.mark.slow
+def test_rescaling_compacts_expired_partitions_too(tmp_path: Path) -> None:
+    table = dated(tmp_path, {"bucket": "1", "changelog-producer": "lookup", "partition.expiration-time": "1 d"})
+    report = rescale(table, 2)
+    assert not report.conflicts and len({each.partition["day"] for each in report.compacted}) == 4
+    assert {each.bucket for each in table_files(table).buckets} == {0, 1}
+
+
+@pytest.mark.slow
+def test_no_partition_of_a_chain_table_counts_as_expired(tmp_path: Path) -> None:
+    # Partitions of such tables are not dropped here.
+    table = dated(tmp_path, {"bucket": "1", "partition.expiration-time": "1 d"})
+    chained = table.copy_without_time_travel({"chain-table.enabled": "true"})
+    assert len(compact(chained, full=True).compacted) == 4
+    assert len(table_files(chained).buckets) == 4
 
 
 @pytest.mark.slow

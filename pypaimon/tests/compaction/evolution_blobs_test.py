@@ -136,6 +136,15 @@ def test_a_damaged_file_of_blobs_is_named_and_nothing_changes(tmp_path: Path) ->
     table.check()
 
 
+def test_a_schema_that_is_gone_is_named(tmp_path: Path) -> None:
+    table = table_of(tmp_path, blob_compaction__enabled="true")
+    filled(table)
+    table.add_column("c")
+    (table.at.path / "schema" / "schema-0").unlink()
+    with pytest.raises(CorruptTableError, match=r"schema-0: is missing"):
+        compact(table.handle, full=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30 if SOAK else 2))
 def test_random_histories(tmp_path: Path, seed: int) -> None:

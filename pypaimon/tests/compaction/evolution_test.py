@@ -12,7 +12,8 @@ from pypaimon.streaming import compact, maintain, stream_read_builder, table_fil
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.tables.evolving_table import EvolvingTable
-from support.tables.handles import current_files, read_with
+from support.tables.handles import current_files, read_with, write_by_stream
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture
@@ -172,6 +173,20 @@ def test_what_is_committed_meanwhile_is_not_lost(table: EvolvingTable, while_run
     table.check()
 
 
+def test_ranges_are_committed_without_the_one_that_was_updated_meanwhile(tmp_path: Path) -> None:
+    # Two files of 4 MB, as which small ones count, exceed the target.
+    options = {"target_file_size": "6 mb", "compaction__min__file_num": "2"}
+    table = EvolvingTable(tmp_path, deletion_vectors__enabled="false", **options)
+    for _ in range(6):
+        table.numbered(2)
+    report = compact(table.handle, on_progress=lambda done, total: done < total or table.update({5: {"a": "new"}}))
+    assert len(report.compacted) == 2 and len(report.conflicts) == 1 and len(report.new_snapshot_ids) == 1
+    assert len(current_files(table.handle)) == 5 and len(list((table.at.path / "bucket-0").iterdir())) == 9
+    table.check()
+    assert compact(table.handle).compacted
+    table.check()
+
+
 def test_two_compactions_at_once(table: EvolvingTable) -> None:
     for _ in range(3):
         table.numbered(2)
@@ -223,6 +238,16 @@ def test_a_damaged_file_is_named_and_nothing_changes(table: EvolvingTable) -> No
     assert sorted(table.at.path.rglob("*")) == listed
     path.write_bytes(whole)
     table.check()
+
+
+def test_files_without_row_ids_are_refused_and_counted_all_the_same(tmp_path: Path) -> None:
+    before = Table(tmp_path, columns=pa.schema([("id", pa.int64())]))
+    write_by_stream(before.handle(), pa.table({"id": [1]}))
+    table = before.handle().copy_without_time_travel({"row-tracking.enabled": "true", "data-evolution.enabled": "true"})
+    with pytest.raises(UnsupportedTableError, match="has no row ids"):
+        compact(table)
+    found = table_files(table)
+    assert found.files.files == 1 and found.due.files == 0 and "has no row ids" in str(found.not_compacted)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,13 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import compact, table_files
+from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.compaction import rescale
 from pypaimon.streaming.compaction.compaction_options import with_buckets
 from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from support.docs.cli_runs import Program
 from support.tables.rescaled_tables import COLUMNS, altered, buckets_of, created, state, write
 
@@ -67,6 +70,28 @@ def test_it_is_named_and_left_and_the_others_are_compacted(
     found = table_files(table)
     assert found.skipped == reports[0].skipped and found.not_compacted is None
     assert {each.partition["p"]: each.due is None for each in found.buckets} == {0: True, 1: False}
+
+
+def test_a_compaction_that_goes_on_finds_what_it_has_left(tmp_path: Path) -> None:
+    # This key is in the third bucket, so the others do not change any more.
+    table = mixed(tmp_path, {}, range(20, 21))
+    given = PaimonTable(table)
+    compaction = Compaction(given, full=True)
+    compaction.run()
+    assert [each.partition for each in compaction.run().skipped] == [{"p": 0}]
+    directory = given.new_directory()
+    snapshot = directory.snapshots.get_latest_snapshot()
+    assert snapshot is not None
+    unwanted = [
+        CommitMessage(
+            each.partition, each.bucket, [], total_buckets=3, deleted_files=[file.replaced() for file in each.files]
+        )
+        for each in live_buckets(given, LiveEntries().look(directory, snapshot))
+        if each.total_buckets == 3
+    ]
+    commit_batch(given, unwanted, overwrite=False)
+    assert not compaction.run().skipped
+    assert [(each.partition["p"], each.bucket) for each in compaction.run().compacted] == [(0, 0), (0, 1)]
 
 
 @pytest.mark.parametrize("options", KINDS)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import CompactionReport, compact
 from pypaimon.streaming.compaction.compactor import Compaction
@@ -96,6 +97,35 @@ def test_if_all_buckets_conflict_nothing_is_committed(tmp_path: Path) -> None:
     report = compacted(table, lambda: compact(table, full=True))
     assert len(report.conflicts) == 2 * BUCKETS and not report.compacted and not report.new_snapshot_ids
     assert not unnamed(tmp_path)
+
+
+class Expired(LocalFileIO):  # type: ignore[misc]
+    """The snapshot of this name has expired at once."""
+
+    name = ""
+
+    def new_input_stream(self, path: Any) -> Any:
+        if self.name and str(path).endswith(self.name):
+            raise FileNotFoundError(path)
+        return super().new_input_stream(path)
+
+
+def test_a_snapshot_that_expires_at_once_is_no_error(tmp_path: Path) -> None:
+    table = filled(tmp_path / "w", "lookup")
+    running = table.copy({})
+    running.file_io = Expired()
+
+    def other() -> None:
+        (number,) = other_job(table).new_snapshot_ids
+        running.file_io.name = f"snapshot-{number + 1}"
+
+    report = compacted(running, other)
+    assert len(report.compacted) == 2 * BUCKETS - 1 and len(report.conflicts) == len(report.new_snapshot_ids) == 1
+    # Which files the snapshot names is not known, so none is deleted.
+    assert unnamed(tmp_path / "w")
+    undisturbed = filled(tmp_path / "alone", "lookup")
+    compact(undisturbed, full=True)
+    assert state(table) == state(undisturbed) != []
 
 
 @pytest.mark.parametrize("kind", ["merged changelogs", "deletion vectors"])

@@ -221,7 +221,7 @@ def test_a_failed_commit_leaves_no_file_of_the_partitions_after_it(
 ) -> None:
     table, _ = both(tmp_path, {"changelog-producer": "lookup"})
     write(table, [(key, p, 1, False) for key in range(3) for p in range(3)])
-    compactor = importlib.import_module("pypaimon.streaming.compaction.compactor")
+    runs = importlib.import_module("pypaimon.streaming.compaction.compaction_run")
     commits: list[int] = []
 
     def commit(*arguments: Any, **options: Any) -> Any:
@@ -230,7 +230,7 @@ def test_a_failed_commit_leaves_no_file_of_the_partitions_after_it(
             raise KeyboardInterrupt
         return commit_compaction(*arguments, **options)
 
-    monkeypatch.setattr(compactor, "commit_compaction", commit)
+    monkeypatch.setattr(runs, "commit_compaction", commit)
     with pytest.raises(KeyboardInterrupt):
         compact(table)
     # Those of the commit that was cut off are its own matter.

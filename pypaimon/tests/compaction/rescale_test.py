@@ -16,6 +16,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import (
     CompactionReport,
     CorruptTableError,
+    StrictModeError,
     UnsupportedTableError,
     compact,
     stream_write_builder,
@@ -69,6 +70,20 @@ def test_the_rows_stay_and_streams_see_nothing(tmp_path: Path, kind: str, bucket
         assert state(table) == sorted(
             [(p, key, v) for p, key, v in before if key < 35] + [(p, key, 7) for p in (0, 1) for key in range(35, 45)]
         )
+
+
+@pytest.mark.parametrize("postponed", [False, True])
+def test_the_strict_mode_of_the_table_is_no_conflict(tmp_path: Path, postponed: bool) -> None:
+    table = created(tmp_path, {"bucket": "-2", "postpone.default-bucket-num": "2"} if postponed else {})
+    for value in range(3):
+        write(table, value, range(20))
+    assert compact(table, full=True).new_snapshot_ids
+    write(table, 5, range(20))
+    files = sorted(path for path in tmp_path.rglob("bucket-*/*"))
+    strict = table.copy({"commit.strict-mode.last-safe-snapshot": "1"})
+    with pytest.raises(StrictModeError):
+        compact(strict) if postponed else rescale(strict, 3)
+    assert sorted(path for path in tmp_path.rglob("bucket-*/*")) == files
 
 
 def test_chosen_partitions_and_a_dry_run(tmp_path: Path) -> None:
