@@ -211,15 +211,17 @@ class _FastForward:
     def execute(self) -> None:
         """Do it."""
         first = min(self._copied, default=max(self._new))
-        if self._kept and not self._is_begun:
-            with pinned(self._other, first, _PURPOSE), pinned(self._own, self._last_kept, _PURPOSE):
-                self._execute_after_kept()
-            return
-        with pinned(self._other, first, _REPLACEMENT):
+        is_replaced = self._is_begun or not self._kept
+        # A run that takes a new snapshot for the old one of its id would delete it.
+        last = min((*self._snapshots, *self._new)) if is_replaced else self._last_kept
+        purpose = _REPLACEMENT if is_replaced else _PURPOSE
+        with pinned(self._other, first, purpose), pinned(self._own, last, _PURPOSE):
             if self._is_begun:
                 self._finish_replacement()
-            else:
+            elif is_replaced:
                 self._replace_all()
+            else:
+                self._execute_after_kept()
 
     def _execute_after_kept(self) -> None:
         if later_files(self._own, self._last_kept, self._others_after) != LaterFiles():

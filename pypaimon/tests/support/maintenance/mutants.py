@@ -15,6 +15,7 @@ from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import (
+    branch_fast_forward,
     expiry_planner,
     kept_changelogs,
     needed_files,
@@ -34,7 +35,12 @@ from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from support.maintenance import protection_histories as histories
 from support.maintenance.histories import cleaner_of_an_old_listing, position_without_a_file
-from support.maintenance.race_histories import hint_of_a_finished_plan, hint_of_a_killed_run, hints_of_two_runs
+from support.maintenance.race_histories import (
+    hint_of_a_finished_plan,
+    hint_of_a_killed_run,
+    hints_of_two_runs,
+    replacement_in_a_run,
+)
 from support.maintenance.stage import Stage
 from support.maintenance.weather import Weather
 
@@ -199,6 +205,12 @@ MUTANTS = (
         ("M1", "M3", "M4"),
         _set(table_rollback, "pinned", _no_pin),
         history=histories.run_in_a_rollback,
+    ),
+    Mutant(
+        "a fast-forward pins nothing",
+        ("M4",),
+        _set(branch_fast_forward, "pinned", _no_pin),
+        history=replacement_in_a_run,
     ),
     Mutant(
         "a rollback does not look for files",

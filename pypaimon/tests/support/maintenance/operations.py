@@ -30,6 +30,7 @@ class Operation:
         call: Makes it, given a handle of the table.
         branch: The branch that it creates or deletes; a process that dies leaves a part of it.
         rolls_back: Whether it deletes the latest snapshots.
+        rolled_back: How many rollbacks had ended when it began. What it commits may follow a snapshot that is gone.
         written: Snapshots, tags and changelogs that it has written. They count once the call has ended.
     """
 
@@ -37,6 +38,7 @@ class Operation:
     call: Callable[[Any], object]
     branch: str | None = None
     rolls_back: bool = False
+    rolled_back: int = 0
     written: list[str] = field(default_factory=list)
 
 

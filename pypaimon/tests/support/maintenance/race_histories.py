@@ -185,6 +185,22 @@ def tag_of_a_branch_goes(stage: Stage) -> None:
     stage.fast_forward("b")
 
 
+def replacement_in_a_run(stage: Stage) -> None:
+    """A branch without a common snapshot replaces what a run expires; its snapshots have the same ids."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.untag("t")
+    stage.commit("x", branch="b")
+    for name in "cde":
+        stage.commit(name)
+    stage.when("delete", "t/snapshot/snapshot-2", lambda: stage.fast_forward("b"))
+    stage.expire()
+    stage.fast_forward("b")
+    stage.check_roots()
+    if stage.actors.latest() != stage.actors.latest("b"):
+        raise BrokenLawError("M4: the table does not end as its branch")
+
+
 def expires_beside_its_branch(stage: Stage) -> None:
     """A snapshot that a run keeps expires meanwhile. A branch of it stays, and needs its state, not its changelog."""
     stage.commit("a")

@@ -169,7 +169,7 @@ class World:
             self._protect(None)
             self.laws.rollbacks += 1
         self._begin(operation)
-        is_done, latest = False, max(self.actors.ids(), default=0)
+        operation.rolled_back, is_done, latest = self.laws.rolled_back, False, max(self.actors.ids(), default=0)
         try:
             operation.call(self.handle())
             is_done = True
@@ -268,7 +268,7 @@ class World:
 
     def _request(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
         """A request of maintenance."""
-        rng, weather, rolled_back = self.rng, self.weather, self.laws.rolled_back
+        rng, weather = self.rng, self.weather
         if kind == "list" and path.endswith("/consumer") and self.depth in self._checking:
             self.checked.add(self.depth)
         if self._is_calm:
@@ -293,8 +293,6 @@ class World:
                 self._late.append((path, self._operations[-1] is not None))
             raise ConnectionResetError(104, "connection reset by peer")
         found = self._answer(kind, path, answer, is_met)
-        if kind == "write" and "/snapshot/snapshot-" in path and self.laws.rolled_back > rolled_back:
-            self.laws.allow_gaps()
         if kind == "list" and path.endswith("/snapshot") and rng.random() < weather.stale:
             return self._stale(path, found)
         return found
@@ -332,6 +330,8 @@ class World:
             answer()
             self.table.learn(path)
             self.laws.written(path)
+            if operation and "/snapshot/snapshot-" in path and self.laws.rolled_back > operation.rolled_back:
+                self.laws.allow_gaps()
         finally:
             self.laws.is_rolling_back = rolls_back
         return True
