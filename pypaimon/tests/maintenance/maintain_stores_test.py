@@ -155,8 +155,8 @@ def test_nothing_is_read_twice(server: S3Server, table: Any) -> None:
     prefixes = [unquote(path.partition("prefix=")[2].partition("&")[0]) for path in listed]
     directories = Counter(each.rstrip("/").rpartition("/")[2] for each in prefixes)
     # To plan, and before the first deletion what may have appeared; before other files go, what is left. The consumers
-    # need not be listed the last time, because the snapshots are gone then, but before the hint is moved, with the plans
-    # and pins of others.
+    # need not be listed the last time, because the snapshots are gone then, but before the hint is moved, with the
+    # plans and pins of others.
     assert directories == {"branch": 3, "tag": 3, "snapshot": 2, "changelog": 2, "consumer": 3}
 
 
