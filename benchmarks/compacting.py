@@ -28,6 +28,8 @@ _SUMS = {
     "fields.day.aggregate-function": "last_value",
 }
 _BUCKET = {"bucket": "1"}
+_TRACKED = {"row-tracking.enabled": "true", "compaction.min.file-num": "2"}
+_CLUSTERED = {"clustering.incremental": "true", "clustering.columns": "number,day", "clustering.strategy": "zorder"}
 CASES: tuple[tuple[str, bool, dict[str, str], float], ...] = (
     ("append", False, {"compaction.min.file-num": "2"}, 1.0),
     ("deduplicate", True, _BUCKET, 1.0),
@@ -37,6 +39,9 @@ CASES: tuple[tuple[str, bool, dict[str, str], float], ...] = (
     ("changelog of lookup", True, _BUCKET | {"changelog-producer": "lookup"}, 0.5),
     ("changelog of full-compaction", True, _BUCKET | {"changelog-producer": "full-compaction"}, 0.5),
     ("deletion vectors", True, _BUCKET | {"deletion-vectors.enabled": "true"}, 0.5),
+    ("row tracking", False, _TRACKED, 1.0),
+    ("data evolution", False, _TRACKED | {"data-evolution.enabled": "true"}, 1.0),
+    ("clustering by z-order", False, _CLUSTERED, 1.0),
     ("postponed buckets", True, {"bucket": "-2", "postpone.default-bucket-num": "1"}, 1.0),
 )
 """Name, whether there is a primary key, options, and how many times as fast as Java it is to be."""

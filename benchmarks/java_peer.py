@@ -39,6 +39,7 @@ class JavaTable:
         self._java = java
         self._kept = warehouse.with_name(f"{warehouse.name}.kept")
         self._home = warehouse / "d.db" / "t"
+        self._call = "cluster" if options.get("clustering.incremental") == "true" else "compact"
         java.call(
             "create",
             warehouse=str(warehouse),
@@ -61,14 +62,14 @@ class JavaTable:
         """Compact all of it by Java, on one thread; processor seconds of the JVM, its compilers among them."""
         process = psutil.Process(self._java.pid)
         before = _seconds(process)
-        self._java.call("compact", full=True, options={"write-only": "false"})
+        self._java.call(self._call, full=True, options={"write-only": "false"})
         return _seconds(process) - before
 
 
 @contextmanager
 def live_java() -> Iterator[LiveJava]:
-    """A JVM."""
-    with LiveJava() as java:
+    """A JVM that compiles as well as it can."""
+    with LiveJava(is_short_lived=False) as java:
         yield java
 
 

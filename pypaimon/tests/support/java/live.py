@@ -62,14 +62,17 @@ def run_command(*command: str | Path) -> None:
 
 
 class LiveJava:
-    """One JVM that obeys `live_java/Harness.java`; a context manager."""
+    """One JVM that obeys `live_java/Harness.java`; a context manager.
 
-    def __init__(self) -> None:
+    Args:
+        is_short_lived: Whether it ends before the best code that compilers can make would pay.
+    """
+
+    def __init__(self, is_short_lived: bool = "DIFFERENTIAL_HISTORIES" not in os.environ) -> None:
         options = (*SHORT_LIVED, HEAP, "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
         # A JVM does not look at TMPDIR.
         options = (*options, f"-Djava.io.tmpdir={tempfile.gettempdir()}")
-        if "DIFFERENTIAL_HISTORIES" not in os.environ:
-            # It ends before the best code that compilers can make would pay.
+        if is_short_lived:
             options = (*options, "-XX:TieredStopAtLevel=1")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
         self._process = subprocess.Popen(
