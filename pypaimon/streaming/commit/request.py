@@ -269,12 +269,14 @@ class _RelatedFiles:
 
     def __init__(self, base: Iterable[FileChange], rules: ConflictRules) -> None:
         base = list(base)
-        self._by_bucket: dict[tuple[bytes, int], list[FileChange]] | None = None
-        if rules.key_order is not None:
-            self._by_bucket = {}
-            for each in base:
+        self._is_keyed = rules.key_order is not None
+        self._by_bucket: dict[tuple[bytes, int], list[FileChange]] = {}
+        self._by_name: dict[tuple[bytes, int, str], FileChange] = {}
+        for each in base:
+            if self._is_keyed:
                 self._by_bucket.setdefault((each.partition, each.bucket), []).append(each)
-        self._by_name = {(each.partition, each.bucket, each.name): each for each in base}
+            else:
+                self._by_name[each.partition, each.bucket, each.name] = each
         self._by_row_id = FilesByRowId(base) if rules.data_evolution else None
         # One file for each number of buckets of a partition: parts of one with several numbers conflict.
         self._of_counts: dict[bytes, dict[int, FileChange]] = {}
@@ -285,7 +287,7 @@ class _RelatedFiles:
     def of(self, part: Changes) -> list[FileChange]:
         """Those that the checks of a part need."""
         found = [each for row in part.partitions for each in self._of_counts.get(row, {}).values()]
-        if self._by_bucket is not None:
+        if self._is_keyed:
             found += [each for place in part.places for each in self._by_bucket.get(place, ())]
         else:
             # Without keys a bucket may have any other files: the part names all that matter, itself or in its vectors.

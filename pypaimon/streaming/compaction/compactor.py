@@ -120,7 +120,7 @@ class Compaction:
         self._full = full
         self._chosen = chosen or ChosenPartitions(table)
         self._user = new_compaction_user(table.options)
-        self._others = CompactingWriters()
+        self._writers = CompactingWriters()
         self._identifiers = count(1)
         self._live = LiveEntries(by_partition=table.traits.postpone)
         self._schema: int | None = None
@@ -156,7 +156,7 @@ class Compaction:
         warn_about_orc_zone(table)
         if snapshot is None:
             return CompactionReport(None)
-        self._others.look(table, directory, snapshot)
+        self._writers.look(table, directory, snapshot)
         index = VectorIndex.of(table, directory, snapshot)
         picker = task_picker(table, FileReader(table, directory, check), self._now, order)
         entries = self._entries(table, picker, directory, snapshot)

@@ -18,7 +18,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.options import option_keys
-from pypaimon.streaming.options.arguments import choice
+from pypaimon.streaming.options.arguments import choice, list_of
 from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.options.table_kinds import SortStrategy
 from pypaimon.streaming.paimon.write_internals import BucketMode
@@ -150,14 +150,14 @@ def sort_request(
     """The order of a table that a call with these arguments asks for, as a function of the table; None: none.
 
     Raises:
-        StreamConfigError: There is no such strategy, or it is given without columns.
+        StreamConfigError: There is no such strategy, it is given without columns, or the columns are not names.
     """
     chosen = choice(SortStrategy, f"{call}: strategy", strategy)
     if order_by is None:
         if chosen is not SortStrategy.AUTO:
             raise StreamConfigError(f"{call}: strategy={strategy!r} sorts by columns: give them as order_by=[...].")
         return None
-    columns = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    columns = (order_by,) if isinstance(order_by, str) else list_of(str, f"{call}: order_by", order_by, "columns")
     return partial(SortOrder.on_request, columns=columns, strategy=chosen)
 
 

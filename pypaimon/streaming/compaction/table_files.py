@@ -27,7 +27,7 @@ _MOST_BARS = 40
 _COLOURS = ("#e4572e", "#f3a712", "#a8c686", "#669bbc", "#29335c", "#1b2a49")
 """By level, from 0 up. Higher levels have the last one."""
 
-Place = tuple[bytes, int, int]
+_Place = tuple[bytes, int, int]
 """Serialised partition, bucket, and number of buckets of the partition."""
 
 
@@ -130,7 +130,7 @@ def table_files(
         check_compactable(latest)
         mixed = MixedPartitions(latest, entries, chosen.living(latest, latest.zone.now()))
         compactable = set(mixed.others(pa.array(list({each.row for each in buckets}), pa.binary())).to_pylist())
-        due: defaultdict[Place, FileCount] = defaultdict(FileCount)
+        due: defaultdict[_Place, FileCount] = defaultdict(FileCount)
         index = VectorIndex.of(latest, directory, snapshot)
         found = index.attached(each for each in buckets if each.row in compactable)
         for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(found, full=full):
@@ -155,7 +155,7 @@ def _described(table: PaimonTable, bucket: LiveBucket, due: FileCount | None) ->
     )
 
 
-def _place(bucket: LiveBucket) -> Place:
+def _place(bucket: LiveBucket) -> _Place:
     return bucket.row, bucket.bucket, bucket.total_buckets
 
 

@@ -103,6 +103,8 @@ def test_only_chosen_partitions_are_sorted(tmp_path: Path) -> None:
         ({}, [], ["a", "a"], "auto", "expected different columns, got a, a"),
         ({}, [], [], "auto", "expected different columns, got none"),
         ({}, [], ["a"], "random", "compact: strategy='random': choose one of 'auto', 'order', 'zorder', 'hilbert'"),
+        ({}, [], 5, "auto", r"compact: order_by\(5\): give a list of columns"),
+        ({}, [], ["a", 5], "auto", r"compact: order_by: expected str, got 5 \(int\)"),
         ({}, [], None, "zorder", "compact: strategy='zorder' sorts by columns: give them as order_by"),
         ({"bucket": "2", "bucket-key": "a"}, [], ["a"], "auto", "has buckets .*'bucket' is 2"),
         ({"bucket": "1"}, ["p", "a"], ["s"], "auto", "has a primary key"),
