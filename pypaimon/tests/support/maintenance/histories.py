@@ -27,7 +27,9 @@ from support.maintenance.race_histories import (
     hint_of_a_killed_run,
     hint_of_two_runs,
     hints_of_two_runs,
+    replacement_fails,
     replacement_in_a_run,
+    replacement_killed,
     rollback_killed_during_a_run,
     slow_changelog_of_a_compaction,
     tag_goes,
@@ -367,6 +369,8 @@ HARMLESS = (
     History("a cleaner meets a branch whose creator was killed", "", cleaner_after_a_killed_branch),
     History("a tag goes while a branch is made of it", "", tag_goes, refused=True),
     History("a branch replaces what a run expires", "", replacement_in_a_run, refused=True),
+    History("the store fails while a branch replaces everything", "", replacement_fails, refused=True),
+    History("a process dies while a branch replaces everything", "", replacement_killed),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )
 """What looks like damage, and what random histories have found."""
