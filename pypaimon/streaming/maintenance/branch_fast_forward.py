@@ -224,6 +224,9 @@ class _FastForward:
                 self._replace_all()
 
     def _execute_after_kept(self) -> None:
+        there = self._own.snapshots.refreshed(self._last_kept)
+        if there is None or not there.is_same_commit(self._snapshots[self._last_kept]):
+            raise MaintenanceConflictError(self._table.name, f"snapshot {self._last_kept} expired meanwhile")
         if later_files(self._own, self._last_kept, self._others_after) != LaterFiles():
             truncate(self._own, self._last_kept, self._others_after)
         self._copy_others()

@@ -203,6 +203,15 @@ def replacement_in_a_run(stage: Stage) -> None:
         raise BrokenLawError("M4: the table does not end as its branch")
 
 
+def fork_expires(stage: Stage) -> None:
+    """It expires just before a fast-forward pins it."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c")
+    stage.when("write", "t/consumer/consumer-pypaimon-pin", stage.expire)
+    stage.fast_forward("b")
+
+
 def replacement_fails(stage: Stage) -> None:
     """The store fails at each copy of a branch that replaces everything."""
 
