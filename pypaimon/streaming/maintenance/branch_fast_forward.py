@@ -75,7 +75,7 @@ def fast_forward(
     """Give a table the snapshots, tags and schemas of one of its branches. Blocks. The branch stays.
 
     Snapshots from before the fork stay, as do consumers. Nobody should write into either branch meanwhile. A call
-    that is killed is finished by the same call.
+    that fails or is killed is finished by the same call.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it, usually on main.
@@ -125,7 +125,7 @@ class _FastForward:
             known_snapshots(self._snapshots.values(), self._tags),
             known_snapshots(self._new.values(), self._new_tags),
         )
-        # Whether an earlier call, which was killed, has replaced a part of a history of which nothing stays.
+        # Whether an earlier call, which has not ended, has replaced a part of a history of which nothing stays.
         self._is_begun = self._fork is not None and pinned_before(other, _REPLACEMENT) is not None
         # What stays: the snapshots up to the fork
         fork = 0 if self._fork is None else self._fork
@@ -164,7 +164,7 @@ class _FastForward:
         return report
 
     def _is_left_over(self, number: int) -> bool:
-        """Whether a snapshot should have been replaced by an earlier call, which was killed."""
+        """Whether a snapshot should have been replaced by an earlier call, which has not ended."""
         new = self._new.get(number)
         return self._is_begun and (new is None or not self._snapshots[number].is_same_commit(new))
 
@@ -215,15 +215,18 @@ class _FastForward:
         # A run that takes a new snapshot for the old one of its id would delete it.
         last = min((*self._snapshots, *self._new)) if is_replaced else self._last_kept
         purpose = _REPLACEMENT if is_replaced else _PURPOSE
-        with pinned(self._other, first, purpose), pinned(self._own, last, _PURPOSE):
-            if self._is_begun:
-                self._finish_replacement()
-            elif is_replaced:
-                self._replace_all()
-            else:
+        with pinned(self._own, last, _PURPOSE), pinned(self._other, first, purpose, stays=is_replaced):
+            if not is_replaced:
                 self._execute_after_kept()
+            elif self._kept:
+                self._finish_replacement()
+            else:
+                self._replace_all()
 
     def _execute_after_kept(self) -> None:
+        there = self._own.snapshots.refreshed(self._last_kept)
+        if there is None or not there.is_same_commit(self._snapshots[self._last_kept]):
+            raise MaintenanceConflictError(self._table.name, f"snapshot {self._last_kept} expired meanwhile")
         if later_files(self._own, self._last_kept, self._others_after) != LaterFiles():
             truncate(self._own, self._last_kept, self._others_after)
         self._copy_others()

@@ -34,10 +34,18 @@ def pinned_before(directory: TableDirectory, purpose: str) -> int | None:
 
 
 @contextmanager
-def pinned(directory: TableDirectory, snapshot_id: int, purpose: str) -> Iterator[Callable[[], None]]:
+def pinned(
+    directory: TableDirectory, snapshot_id: int, purpose: str, *, stays: bool = False
+) -> Iterator[Callable[[], None]]:
     """A context in which a snapshot, and later ones, do not expire.
 
     A process that dies in it leaves the pin. The next one for the same purpose that succeeds deletes it too.
+
+    Args:
+        directory: The branch.
+        snapshot_id: The snapshot.
+        purpose: What the call does.
+        stays: Whether a call that fails in it leaves the pin too, so that the next one knows that it has begun.
 
     Yields:
         A check of the pin, which raises MaintenanceConflictError if a later call for the same purpose has succeeded
@@ -65,9 +73,14 @@ def pinned(directory: TableDirectory, snapshot_id: int, purpose: str) -> Iterato
                 f"consumer/{plans[0]} is the plan of a maintenance run that has not ended; if it was killed, the next "
                 "maintain ends it",
             )
-        yield check
     except BaseException:
         consumers.delete(name)
+        raise
+    try:
+        yield check
+    except BaseException:
+        if not stays:
+            consumers.delete(name)
         raise
     found = (ConsumerName.parse(each.removeprefix("consumer-")) for each in names)
     for each in {name, *_pins(found, purpose)}:

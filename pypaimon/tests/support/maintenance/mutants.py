@@ -146,7 +146,7 @@ PAIRS = Weather(nested=0.03, kills=0.01)
 
 
 @contextmanager
-def _no_pin(*_: Any) -> Iterator[Callable[[], None]]:
+def _no_pin(*_: Any, **__: Any) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.maintenance import delete_branch
 from support.crash.crashing_file_io import Killed
@@ -199,6 +201,52 @@ def replacement_in_a_run(stage: Stage) -> None:
     stage.check_roots()
     if stage.actors.latest() != stage.actors.latest("b"):
         raise BrokenLawError("M4: the table does not end as its branch")
+
+
+def fork_expires(stage: Stage) -> None:
+    """It expires just before a fast-forward pins it."""
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c")
+    stage.when("write", "t/consumer/consumer-pypaimon-pin", stage.expire)
+    stage.fast_forward("b")
+
+
+def replacement_fails(stage: Stage) -> None:
+    """The store fails at each copy of a branch that replaces everything."""
+
+    def fail() -> None:
+        raise ConnectionResetError(104, "connection reset by peer")
+
+    _replace_interrupted(stage, fail)
+
+
+def replacement_killed(stage: Stage) -> None:
+    """The process dies at each copy of a branch that replaces everything."""
+
+    def kill() -> None:
+        raise Killed
+
+    _replace_interrupted(stage, kill)
+
+
+def _replace_interrupted(stage: Stage, interrupt: Callable[[], None]) -> None:
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.untag("t")
+    for name in "xy":
+        stage.commit(name, branch="b")
+    for name in "cdefg":
+        stage.commit(name)
+    stage.expire()
+    for number in (3, 2, 1):
+        stage.when("write", f"t/snapshot/snapshot-{number}", interrupt)
+        stage.fast_forward("b")
+    stage.fast_forward("b")
+    if stage.actors.ids() != [1, 2, 3]:
+        raise BrokenLawError(f"M3: snapshots {stage.actors.ids()} are copied")
+    if pins := [path for path in stage.objects.paths() if "pypaimon-pin" in path]:
+        raise BrokenLawError(f"M7: {pins} are left")
 
 
 def expires_beside_its_branch(stage: Stage) -> None:
