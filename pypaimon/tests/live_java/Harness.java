@@ -403,7 +403,8 @@ public final class Harness {
         List<CommitMessage> messages = new ArrayList<>();
         try (TableWriteImpl<?> write = table.newWrite("compactor");
                 TableCommitImpl commit = table.newCommit("compactor").ignoreEmptyCommit(false)) {
-            write.withIOManager(ioManager);
+            // A writer that clusters buckets closes what it is given.
+            write.withIOManager(IOManager.create(ioManager.tempDirs()));
             if (table.coreOptions().dataEvolutionEnabled()) {
                 DataEvolutionCompactCoordinator coordinator = new DataEvolutionCompactCoordinator(table, false, false);
                 try {
