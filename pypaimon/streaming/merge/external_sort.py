@@ -8,9 +8,8 @@ from contextlib import ExitStack
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.merge.ordering import KeyCodec
 from pypaimon.streaming.merge.runs import chunks, concat
-from pypaimon.streaming.merge.stages import MOST_RUNS, RunMemory, StoredRun, in_order, write_merged
+from pypaimon.streaming.merge.stages import MOST_RUNS, RunMemory, StoredRun, in_order, sorted_by, write_merged
 
 _POSITION = "\0position"
 """The position of a record among all, in a column that no table has. It makes keys unique, because a merge holds all
@@ -52,7 +51,7 @@ def sorted_records(
                 run.close()
 
         for piece in _pieces(batches, memory_bytes // 4):
-            stored(0).write(_sorted(piece, keys))
+            stored(0).write(sorted_by(piece, keys))
             if sum(generation == 0 for generation, _ in runs) == MOST_RUNS:
                 merge_smallest(MOST_RUNS)
         while len(runs) > MOST_RUNS:
@@ -75,10 +74,3 @@ def _pieces(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordB
         held += numbered.nbytes
     if found:
         yield concat(found)
-
-
-def _sorted(records: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
-    codec = KeyCodec(len(keys))
-    columns = [records.column(name) for name in keys]
-    codec.fit(columns)
-    return records.take(pa.array(np.argsort(codec.encode(columns), kind="stable")))

@@ -176,7 +176,7 @@ def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Ite
         pieces: list[StoredRun] = []
         for records in _pieces(files, begin):
             pieces.append(stack.enter_context(StoredRun(memory)))
-            pieces[-1].write(_sorted(records, keys))
+            pieces[-1].write(sorted_by(records, keys))
             if len(pieces) == MOST_RUNS:
                 # Each piece may hold a file open.
                 merged.append(stack.enter_context(StoredRun(memory)))
@@ -201,7 +201,8 @@ def _pieces(files: Sequence[Run], begin: Begin) -> Iterator[pa.RecordBatch]:
         yield concat(found)
 
 
-def _sorted(records: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+def sorted_by(records: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+    """Records in the order of their keys; those of one key stay in their order."""
     codec = KeyCodec(len(keys))
     columns = [records.column(name) for name in keys]
     codec.fit(columns)

@@ -1,4 +1,4 @@
-"""Tables with data evolution beside Java: the same files become one, and each goes on with what the other made."""
+"""Tables with data evolution next to Java: the same files become one, and each goes on with what the other made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-class Beside:
+class EvolvingPair:
     """A table of live Java that is compacted by Java and by ours, from the same state."""
 
     def __init__(self, java: LiveJava, directory: Path, fields: list[list[str]], partition_keys: list[str]) -> None:
@@ -135,25 +135,25 @@ def test_java_compacts_the_same_files_to_the_same(java: LiveJava, tmp_path: Path
         fields.insert(0, ["p", "INT"])
     if kind == "blobs":
         fields.append(["b", "BLOB"])
-    beside = Beside(java, tmp_path, fields, ["p"] if kind == "partitioned" else [])
+    pair = EvolvingPair(java, tmp_path, fields, ["p"] if kind == "partitioned" else [])
     made = 0
     for turn in range(TURNS):
         for _ in range(4):
-            beside.change()
-        made += beside.compare(go_on_with_java=turn % 2 == 1)
+            pair.change()
+        made += pair.compare(go_on_with_java=turn % 2 == 1)
     assert made > TURNS // 3
 
 
 def test_java_reads_blobs_of_compacted_files(java: LiveJava, tmp_path: Path) -> None:
-    beside = Beside(java, tmp_path, [["k", "BIGINT"], ["v", "STRING"], ["n", "INT"], ["b", "BLOB"]], [])
+    pair = EvolvingPair(java, tmp_path, [["k", "BIGINT"], ["v", "STRING"], ["n", "INT"], ["b", "BLOB"]], [])
     fewer = 0
     for _ in range(TURNS):
         for _ in range(4):
-            beside.change()
-        fewer += beside.check_blobs()
+            pair.change()
+        fewer += pair.check_blobs()
     assert fewer > 2 * TURNS
-    rows = beside.rows()
+    rows = pair.rows()
     java.call("expire", options={"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
-    assert beside.rows() == rows
-    root = Path(str(beside.table.table_path))
-    assert {path.name for path in root.glob("bucket-0/*")} == {file.file_name for file in current_files(beside.table)}
+    assert pair.rows() == rows
+    root = Path(str(pair.table.table_path))
+    assert {path.name for path in root.glob("bucket-0/*")} == {file.file_name for file in current_files(pair.table)}

@@ -1,4 +1,4 @@
-"""Random lives of tables with data evolution beside a model by row id; and compactions that die at any request."""
+"""Random lives of tables with data evolution next to a model by row id; and compactions that die at any request."""
 
 from __future__ import annotations
 

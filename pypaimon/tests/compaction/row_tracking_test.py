@@ -155,7 +155,7 @@ def _alter(table: Table, change: SchemaChange) -> None:
 @pytest.mark.parametrize("vectors", ["false", "true"])
 def test_java_reads_the_same_ids_and_goes_on(java: LiveJava, tmp_path: Path, vectors: str) -> None:
     options = {**TRACKED, "deletion-vectors.enabled": vectors, "compaction.min.file-num": "2"}
-    shared = TrackedBeside(java, tmp_path, options)
+    shared = TrackedShared(java, tmp_path, options)
     made = 0
     for turn in range(6):
         shared.javas(*((10 * turn + each, f"java {turn}") for each in range(4)))
@@ -177,7 +177,7 @@ def test_java_reads_the_same_ids_and_goes_on(java: LiveJava, tmp_path: Path, vec
     assert wanted[3] in [row[-1] for split in found["plans"][0]["splits"] for row in split["rows"]]
 
 
-class TrackedBeside(Shared):
+class TrackedShared(Shared):
     def __init__(self, java: LiveJava, warehouse: Path, options: dict[str, str]) -> None:
         super().__init__(java, warehouse, keyed=False)
         self.warehouse = warehouse / "tracked"

@@ -1,4 +1,4 @@
-"""Compactions that sort the rows of append tables: no row is lost, whoever writes meanwhile, and memory is bounded."""
+"""Compactions that sort the rows of append tables lose no row, also of other writers, and bound their memory."""
 
 from __future__ import annotations
 
