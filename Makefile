@@ -81,8 +81,7 @@ PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check
 NO_INDEX := pip cannot download packages: no network, or no index that its settings name ($(RUN) -m pip download uv says more)
 INSTALL = install() { \
 	$(PIP_INSTALL) -qqq --retries 1 uv 2>/dev/null || { echo "$(NO_INDEX)" >&2; return 1; }; \
-	$(RUN) -m uv pip install --python $(RUN) --override .ci/overrides.txt --editable "$$1" || \
-	$(PIP_INSTALL) --editable "$$1"; \
+	$(RUN) -m uv pip install --python $(RUN) --override .ci/overrides.txt "$$@" || $(PIP_INSTALL) "$$@"; \
 	}; install
 
 $(RUN):
@@ -94,15 +93,16 @@ endif
 
 $(VENV)/demo-ready: pyproject.toml | $(RUN)
 	@echo "Installing pypaimon and what the demo needs, once: about 200 MB to download, 600 MB on disk"
-	@$(INSTALL) '.[cli]'
+	@$(INSTALL) --editable '.[cli]'
 	@touch $@
 
 $(VENV)/ready: pyproject.toml | $(RUN)
 	@echo "Installing what the tests need, Spark with it, once: about 1.1 GB to download; some minutes"
-	@$(INSTALL) '.[dev]'
+	@$(INSTALL) --no-deps 'pyspark<4.4' # uv would download this source twice behind a proxy that forbids caching
+	@$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/demo-ready
 
 $(VENV)/feeds-ready: $(VENV)/ready
 	@echo "Installing PyTorch and Ray, once: about 3 GB to download (300 MB with UV_TORCH_BACKEND=cpu); some minutes"
-	@$(INSTALL) '.[dev,test-feeds]'
+	@$(INSTALL) --editable '.[dev,test-feeds]'
 	@touch $@

@@ -228,9 +228,9 @@ def test_late_rows_go_as_long_as_their_partition_is_old(tmp_path: Path) -> None:
 def test_a_partition_that_is_written_after_the_plan_stays_if_its_last_write_counts(tmp_path: Path) -> None:
     table = partitioned(tmp_path, "a", None, **WEEK, partition__expiration_strategy="update-time")
     assert maintain(table.handle()).plan.is_empty
-    policy = MaintenancePolicy(partition_age=0.2)
-    time.sleep(0.3)
-    preparation = Preparation(PaimonTable(table.handle()), policy)
+    policy = MaintenancePolicy(partition_age=0.0)
+    assert maintain(table.handle(), policy, dry_run=True).plan.partitions
+    preparation = Preparation(PaimonTable(table.handle()), policy, datetime.now(timezone.utc))
     table.commit([("a", 2)])
     preparation.run()
     assert table.rows() == [("a", 1), ("a", 2)]
@@ -248,7 +248,6 @@ def test_a_run_that_is_killed_is_repeated(
         partition__expiration_max_num="2", partition__expiration_strategy=strategy, **marks,
     )  # fmt: skip
     policy = MaintenancePolicy(min_snapshots=1, max_snapshots=2, partition_age=0.0, rewrite_manifests=True)
-    time.sleep(0.05)
     file_io = MortalFileIO()
     maintain(_handle(table.copy(tmp_path_factory.mktemp("count") / "wh"), file_io), policy)
     for step in every(23, range(file_io.steps)):
