@@ -33,7 +33,7 @@ def test_files_that_contributors_are_sent_to_are_there() -> None:
 
 def test_a_change_passes_lint_and_both_sets_of_tests_and_a_check_on_every_supported_python() -> None:
     assert re.findall(r"^make (\S+)", text(".ci/run"), re.MULTILINE) == [
-        ".venv/feeds-ready",
+        ".venv/ready",
         "lint",
         "test",
         "test-feeds",

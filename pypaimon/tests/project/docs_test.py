@@ -27,8 +27,13 @@ pytestmark = pytest.mark.slow
 OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 
+def marked(page: Path) -> object:
+    """A page with the marks of what its code imports."""
+    return pytest.param(page, marks=pytest.mark.torch) if page.stem == "feeds" else page
+
+
 @pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ON_SPARK], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES if page not in ON_SPARK], ids=lambda page: page.stem)
 def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
     run_page(page, orders_warehouse, loop)
 
@@ -122,6 +127,7 @@ def reference_entries() -> list[tuple[str, str]]:
     return re.findall(r"^::: (pypaimon\.[\w.]+)\.(\w+)$", page, re.MULTILINE)
 
 
+@pytest.mark.torch
 def test_the_reference_holds_what_is_exported_and_nothing_else() -> None:
     exported = {id(value): name for package in PACKAGES for name, value in public_names(package)}
     entries = [getattr(importlib.import_module(module), name) for module, name in reference_entries()]

@@ -70,8 +70,9 @@ class LiveJava:
 
     def __init__(self, is_short_lived: bool = "DIFFERENTIAL_HISTORIES" not in os.environ) -> None:
         options = (*SHORT_LIVED, HEAP, "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
-        # A JVM does not look at TMPDIR.
-        options = (*options, f"-Djava.io.tmpdir={tempfile.gettempdir()}")
+        # What Java's readers and writers spill stays where they leave it. A JVM does not look at TMPDIR.
+        self._scratch = tempfile.TemporaryDirectory(prefix="live-java-")
+        options = (*options, f"-Djava.io.tmpdir={self._scratch.name}")
         if is_short_lived:
             options = (*options, "-XX:TieredStopAtLevel=1")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
@@ -114,6 +115,7 @@ class LiveJava:
         self._process.wait()
         self._process.stdout.close()
         self._errors.close()
+        self._scratch.cleanup()
 
     def __enter__(self) -> LiveJava:
         return self

@@ -127,9 +127,13 @@ def _write(table: Path, commit: _Commit) -> None:
     folder = table / "snapshot"
     folder.mkdir(exist_ok=True)
     draft = folder / ".draft"
-    # Tests read by time, so no two snapshots have the same one.
+    # Tests read by time, so no two snapshots have the same one, and none has one to come. A copy takes no millisecond.
     before = (_latest(table) or {}).get("timeMillis", 0)
-    draft.write_text(json.dumps({**commit.snapshot, "timeMillis": max(time.time_ns() // 1_000_000, before + 1)}))
+    now = time.time_ns() // 1_000_000
+    if before == now:
+        time.sleep(0.001)
+        now += 1
+    draft.write_text(json.dumps({**commit.snapshot, "timeMillis": max(now, before + 1)}))
     draft.rename(folder / f"snapshot-{commit.snapshot['id']}")
     for name, content in commit.hints.items():
         (table / name).write_bytes(content)
