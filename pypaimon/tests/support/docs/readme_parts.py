@@ -87,8 +87,8 @@ def figures() -> str:
     known = {row[0] for row in rows if row[5]}
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in table)
     text = f"Missed: {len(failed)} of {len(known)} measures with a goal, which stands in brackets"
-    listed = "; ".join(failed.values()) or "none"
-    return f"{drawn}\n\n<details><summary>{text}</summary>{listed}.</details>\n"
+    listed = "".join(f"<li>{each}</li>" for each in failed.values())
+    return f"{drawn}\n\n<details><summary>{text}</summary><ul>{listed}</ul></details>\n"
 
 
 def with_figures(readme: str) -> str:
