@@ -12,7 +12,7 @@ import pytest
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.formats.file_format import FileContext, Format, Nanoseconds, WriteSettings
+from pypaimon.streaming.formats.file_format import FileContext, Format, WriteSettings
 from pypaimon.streaming.formats.registry import FORMATS, WRITABLE
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -50,7 +50,7 @@ class FeatherWriter:
 
 @pytest.fixture
 def feather(monkeypatch: pytest.MonkeyPatch) -> None:
-    added = Format("feather", FeatherReader, FeatherWriter, nanoseconds=Nanoseconds.NONE)
+    added = Format("feather", FeatherReader, FeatherWriter, nanoseconds=False)
     for registry in (FORMATS, WRITABLE):
         monkeypatch.setitem(registry, "feather", added)
 
