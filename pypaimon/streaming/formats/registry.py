@@ -22,6 +22,7 @@ from pypaimon.streaming.formats.orc_writer import OrcFileWriter
 from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
 from pypaimon.streaming.formats.parquet_writer import ParquetFileWriter
 from pypaimon.streaming.formats.row_format import RowFileReader
+from pypaimon.streaming.formats.row_writer import RowFileWriter
 from pypaimon.streaming.model.arrow_types import arrow_type, leaf_types
 from pypaimon.streaming.model.data_types import type_names
 
@@ -57,7 +58,9 @@ FORMATS = {
         Format(
             "row",
             lambda stream, context: RowFileReader(stream, context.stored_fields()),
+            RowFileWriter,
             damage_words=("row file", "Row file"),
+            own_types=frozenset({"VECTOR"}),
         ),
         Format("lance", _of_file(LanceFileReader), extra="lance"),
         Format("vortex", _of_file(VortexFileReader), extra="vortex"),
@@ -98,7 +101,7 @@ def check_format(name: str, fields: Sequence[Any]) -> None:
         homes = [each for each in WRITABLE.values() if kind in each.own_types]
         for field, found in names:
             if kind in found and FORMATS[name] not in homes:
-                raise _refused(field, name, f"and Java has {kind} in {_names(homes)} files only", homes)
+                raise _refused(field, name, f"which is written into {_names(homes)} files only", homes)
 
 
 def _refused(field: Any, name: str, reason: str, instead: Sequence[Format]) -> UnsupportedTableError:

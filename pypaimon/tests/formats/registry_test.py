@@ -84,5 +84,5 @@ def test_what_a_format_that_was_added_cannot_hold_is_refused(warehouse: Any) -> 
 
 def test_a_format_that_is_read_only_is_not_written(warehouse: Any) -> None:
     table = create_table(warehouse, "t", COLUMNS, options={"file.format": "lance"})
-    with pytest.raises(UnsupportedTableError, match=r"'lance' cannot be written\. Set one of parquet, orc, avro"):
+    with pytest.raises(UnsupportedTableError, match=r"'lance' cannot be written\. Set one of parquet, orc, avro, row"):
         RecordWriter(PaimonTable(table), "user", False)
