@@ -173,8 +173,6 @@ def _refusals(table: PaimonTable) -> Iterator[str]:
         yield f"{name} has '{tracking}' with a primary key or buckets, which Java does not write."
     if traits.data_evolution and not tracking.of(options):
         yield f"{name} has '{option_keys.DATA_EVOLUTION_ENABLED}' without '{tracking}', so its rows have no ids."
-    if option_keys.CHAIN_TABLE_ENABLED.of(options) and vectors.of(options):
-        yield f"{name} is a chain table and has '{vectors}': keeping deletes and marking rows are not combined here."
     if traits.postpone and traits.snapshot_ordering:
         yield (
             f"{name} has '{option_keys.SEQUENCE_SNAPSHOT_ORDERING}' and postponed buckets, whose records do not keep "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -89,14 +88,6 @@ class WriteSettings:
     orc_zone: TimeZone | None = None
 
 
-class Nanoseconds(Enum):
-    """Which columns of a file may be timestamps of nanoseconds (precision 7 to 9)."""
-
-    ANY = "any"
-    ALL_OR_NONE = "all timestamps of the file, or none"
-    NONE = "none"
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """A format of data files. Each is made once, in `registry`."""
@@ -111,7 +102,7 @@ class Format:
     damage_words: tuple[str, ...] = ()
     # Whether files hold CHAR with blanks up to its length, which Java strips when it reads them
     pads_char: bool = False
-    nanoseconds: Nanoseconds = Nanoseconds.ANY  # Where timestamps of nanoseconds can be written so that Java reads them
+    nanoseconds: bool = True  # Whether it can hold timestamps of nanoseconds (precision 7 to 9)
     own_types: frozenset[str] = frozenset()  # Types that Java writes into this format and not into every other one
     extra: str | None = None  # The extra of this package that installs the library; None: always installed
 

@@ -5,7 +5,9 @@ Java's rules: docs/java-semantics.md#files.
 
 from __future__ import annotations
 
+import base64
 import io
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -173,13 +175,17 @@ _ARROW_SCHEMA = b"ARROW:schema"
 # Fields of `FileMetaData` in Parquet's `parquet.thrift`.
 _SCHEMA, _ROW_GROUPS, _KEY_VALUES = 2, 4, 5
 # Of `SchemaElement`.
-_TYPE, _TYPE_LENGTH, _NAME, _CHILDREN, _LOGICAL_TYPE = 1, 2, 4, 5, 10
+_TYPE, _TYPE_LENGTH, _NAME, _CHILDREN, _CONVERTED_TYPE, _LOGICAL_TYPE = 1, 2, 4, 5, 6, 10
+# Of `LogicalType` and `TimestampType`.
+_TIMESTAMP, _IS_UTC, _UNIT = 8, 1, 2
 # Of `RowGroup`, `ColumnChunk`, `ColumnMetaData` and `KeyValue`.
-_COLUMNS, _META_DATA, _CHUNK_TYPE, _KEY = 1, 3, 1, 1
+_COLUMNS, _META_DATA, _CHUNK_TYPE, _KEY, _VALUE = 1, 3, 1, 1, 2
 # Of `PageHeader`, and of `DataPageHeaderV2`.
 _COMPRESSED_SIZE, _DATA_PAGE_V2 = 3, 8
 _DEFINITION_LEVELS, _REPETITION_LEVELS, _IS_COMPRESSED = 5, 6, 7
 _INT96, _FIXED_LEN_BYTE_ARRAY, _INT96_SIZE = 3, 7, 12
+# Unit in `TimestampType`, and number in `ConvertedType`.
+_UNITS = {"s": (1, 9), "ms": (1, 9), "us": (2, 10)}
 _LAST_LOGICAL_TYPE = 15
 """FLOAT16. All supported releases of pyarrow know the logical types up to it."""
 BEYOND_NANOSECONDS = (
@@ -242,6 +248,34 @@ def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]
     return _metadata(footer), unknown
 
 
+def end_with_timestamps(end: bytes, leaf_types: Sequence[pa.DataType], schema: pa.Schema) -> bytes:
+    """Change the end of a file so that its numbers are the timestamps that they were made of.
+
+    Args:
+        end: At least the footer.
+        leaf_types: The types of all columns that hold values, in their order. Timestamps but those of nanoseconds were
+            written as numbers.
+        schema: What the file is to say about itself.
+    """
+    footer = _footer(end)
+    leaves = [element for element in _items(footer, _SCHEMA) if _CHILDREN not in element]
+    for element, kind in zip(leaves, leaf_types, strict=True):
+        if pa.types.is_timestamp(kind) and kind.unit != "ns":
+            unit, converted = _UNITS[kind.unit]
+            moment = {
+                _IS_UTC: (FALSE if kind.tz is None else TRUE, kind.tz is not None),
+                _UNIT: (STRUCT, {unit: (STRUCT, {})}),
+            }
+            if kind.tz is not None:
+                # Readers that know only this, the older form, take every timestamp for a moment.
+                element[_CONVERTED_TYPE] = I32, converted
+            element[_LOGICAL_TYPE] = STRUCT, {_TIMESTAMP: (STRUCT, moment)}
+    for pair in _items(footer, _KEY_VALUES):
+        if pair[_KEY][1] == _ARROW_SCHEMA:
+            pair[_VALUE] = BINARY, base64.b64encode(schema.serialize())
+    return end[: len(end) - _END_SIZE - _footer_length(end)] + _framed(footer)
+
+
 def has_empty_page(chunk: bytes) -> bool:
     """Whether a column chunk has a data page (version 2) without values that are marked as compressed."""
     position = 0
@@ -259,13 +293,20 @@ def has_empty_page(chunk: bytes) -> bool:
 def _footer(data: bytes) -> Struct:
     if data[-4:] != _MAGIC:
         raise ValueError("the file does not end as Parquet does")
-    length = int.from_bytes(data[-_END_SIZE:-4], "little")
-    return decode_struct(data[-_END_SIZE - length : -_END_SIZE])[0]
+    return decode_struct(data[-_END_SIZE - _footer_length(data) : -_END_SIZE])[0]
+
+
+def _footer_length(data: bytes) -> int:
+    return int.from_bytes(data[-_END_SIZE:-4], "little")
+
+
+def _framed(footer: Struct) -> bytes:
+    data = encode_struct(footer)
+    return b"".join((data, len(data).to_bytes(4, "little"), _MAGIC))
 
 
 def _metadata(footer: Struct) -> pq.FileMetaData:
-    data = encode_struct(footer)
-    return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, data, len(data).to_bytes(4, "little"), _MAGIC))))
+    return pq.read_metadata(pa.BufferReader(_MAGIC + _framed(footer)))
 
 
 def _items(struct: Struct, field: int) -> list[Struct]:

@@ -15,7 +15,6 @@ from pypaimon.streaming.formats.file_format import (
     Format,
     FormatReader,
     FormatWriter,
-    Nanoseconds,
     WriteSettings,
 )
 from pypaimon.streaming.formats.orc_reader import OrcFileReader
@@ -23,6 +22,7 @@ from pypaimon.streaming.formats.orc_writer import OrcFileWriter
 from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
 from pypaimon.streaming.formats.parquet_writer import ParquetFileWriter
 from pypaimon.streaming.formats.row_format import RowFileReader
+from pypaimon.streaming.formats.row_writer import RowFileWriter
 from pypaimon.streaming.model.arrow_types import arrow_type, leaf_types
 from pypaimon.streaming.model.data_types import type_names
 
@@ -39,7 +39,6 @@ FORMATS = {
             _of_file(ParquetFileReader),
             ParquetFileWriter,
             damage_words=("Parquet", "thrift", "Unexpected end of stream"),
-            nanoseconds=Nanoseconds.ALL_OR_NONE,
             own_types=frozenset({"VARIANT", "VECTOR"}),
         ),
         Format(
@@ -53,13 +52,15 @@ FORMATS = {
             "avro",
             _of_file(AvroFileReader),
             AvroFileWriter,
-            nanoseconds=Nanoseconds.NONE,
+            nanoseconds=False,
             own_types=frozenset({"VECTOR"}),
         ),
         Format(
             "row",
             lambda stream, context: RowFileReader(stream, context.stored_fields()),
+            RowFileWriter,
             damage_words=("row file", "Row file"),
+            own_types=frozenset({"VECTOR"}),
         ),
         Format("lance", _of_file(LanceFileReader), extra="lance"),
         Format("vortex", _of_file(VortexFileReader), extra="vortex"),
@@ -90,29 +91,17 @@ def check_format(name: str, fields: Sequence[Any]) -> None:
     """Refuse a table whose columns a format cannot hold as Java needs them, before the first row. Raises
     UnsupportedTableError if a column cannot be written; the message names it.
     """
-    kinds = [
-        (field, kind) for field in fields for kind in leaf_types(arrow_type(field.type)) if pa.types.is_timestamp(kind)
-    ]
-    fine = [field for field, kind in kinds if kind.unit == "ns"]
-    coarse = [field for field, kind in kinds if kind.unit != "ns"]
-    # pyarrow writes all timestamps of a Parquet file in one way; Java has those of precision 7 to 9 as INT96.
-    if fine and coarse and FORMATS[name].nanoseconds is Nanoseconds.ALL_OR_NONE:
-        reason = (
-            f"next to a timestamp of another precision ('{coarse[0].name}'): pyarrow writes all timestamps of a file "
-            "as Java has those of precision 7 to 9, or none"
-        )
-        raise _refused(
-            fine[0], name, reason, [each for each in WRITABLE.values() if each.nanoseconds is Nanoseconds.ANY]
-        )
-    if fine and FORMATS[name].nanoseconds is Nanoseconds.NONE:
-        others = [each for each in WRITABLE.values() if each.nanoseconds is not Nanoseconds.NONE]
-        raise _refused(fine[0], name, f"and {name.capitalize()} holds no nanoseconds", others)
+    if not FORMATS[name].nanoseconds:
+        for field in fields:
+            if any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in leaf_types(arrow_type(field.type))):
+                others = [each for each in WRITABLE.values() if each.nanoseconds]
+                raise _refused(field, name, f"and {name.capitalize()} holds no nanoseconds", others)
     names = [(field, set(type_names(field.type))) for field in fields]
     for kind in dict.fromkeys(kind for each in WRITABLE.values() for kind in sorted(each.own_types)):
         homes = [each for each in WRITABLE.values() if kind in each.own_types]
         for field, found in names:
             if kind in found and FORMATS[name] not in homes:
-                raise _refused(field, name, f"and Java has {kind} in {_names(homes)} files only", homes)
+                raise _refused(field, name, f"which is written into {_names(homes)} files only", homes)
 
 
 def _refused(field: Any, name: str, reason: str, instead: Sequence[Format]) -> UnsupportedTableError:

@@ -45,6 +45,26 @@ def test_the_chain_reads_the_same_before_and_after(tmp_path: Path, seed: int) ->
     assert made
 
 
+@pytest.mark.parametrize("seed", range(40 if SOAK else 1))
+def test_a_delete_stays_next_to_deletion_vectors(tmp_path: Path, seed: int) -> None:
+    """Readers see compacted rows only, and the deletes among them."""
+    rng = Random(f"{sample_seed()} vectors {seed}")
+    few = {"compaction.max-size-amplification-percent": "10000", "compaction.size-ratio": "0"}
+    chain = ChainTable(tmp_path, **few, **{"deletion-vectors.enabled": "true", "write-only": "true"})
+    # So many that what follows is not worth to be compacted with them.
+    chain.commit(DELTA, [("-D" if key % 2 else "+I", "eu", day, key, 0) for day in range(2, 6) for key in range(300)])
+    marked = 0
+    for sequence in range(1, 8):
+        branch = DELTA if sequence == 1 else rng.choice([SNAPSHOT, DELTA])
+        chain.commit(branch, {each[3]: each for each in changes(rng, branch, sequence)}.values())
+        assert compact(chain.branch(branch), full=rng.random() < 0.3).new_snapshot_ids
+        marked += "indexManifest" in chain.latest(branch)
+        for options in ({}, MERGED):
+            first = read_all(chain.builder(**options))[:1]
+            assert [rows for _, rows in first] == [chain.first_plan(merged=bool(options))]
+    assert marked
+
+
 def test_streams_of_the_delta_branch_get_no_change_twice(tmp_path: Path) -> None:
     chain = two_regions(tmp_path)
     builder = stream_read_builder(chain.branch(DELTA)).with_start("earliest").with_end(latest=True)
@@ -60,5 +80,3 @@ def test_what_would_lose_deletes_is_refused(tmp_path: Path) -> None:
     chain = two_regions(tmp_path)
     with pytest.raises(UnsupportedTableError, match="is a chain table: its deletes"):
         rescale(chain.branch(DELTA), 3)
-    with pytest.raises(UnsupportedTableError, match=r"is a chain table and has 'deletion-vectors\.enabled'"):
-        compact(chain.branch(DELTA).copy_without_time_travel({"deletion-vectors.enabled": "true"}))

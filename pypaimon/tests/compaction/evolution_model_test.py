@@ -120,7 +120,7 @@ class Life:
     steps=STEPS,
     least=st.sampled_from(["2", "3", "5"]),
     size=st.sampled_from(["1 b", "3 kb", "256 mb"]),
-    format_=st.sampled_from(["parquet", "parquet", "avro", "orc"]),
+    format_=st.sampled_from(["parquet", "parquet", "avro", "orc", "row"]),
 )
 def test_random_histories(steps: list[Any], least: str, size: str, format_: str) -> None:
     options = {

@@ -122,7 +122,9 @@ STEPS = st.lists(
     max_examples=200 if SOAK else 8, deadline=None, phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-@given(steps=STEPS, size=st.sampled_from(["1500 b", "128 mb"]), format_=st.sampled_from(["parquet", "orc", "avro"]))
+@given(
+    steps=STEPS, size=st.sampled_from(["1500 b", "128 mb"]), format_=st.sampled_from(["parquet", "orc", "avro", "row"])
+)
 def test_random_histories(tmp_path_factory: pytest.TempPathFactory, steps: list[Any], size: str, format_: str) -> None:
     table = Table(
         tmp_path_factory.mktemp("t"), row_tracking__enabled="true", compaction__min__file_num="2",

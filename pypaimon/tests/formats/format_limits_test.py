@@ -22,15 +22,15 @@ MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
 @pytest.mark.parametrize(
     ("format_", "columns", "message"),
     [
-        ("parquet", [("a", MICROS), ("b", NANOS)], r"'b' is TIMESTAMP\(9\), next to .* \('a'\).* Set it to orc"),
-        ("parquet", [("a", MICROS), ("b", pa.list_(NANOS))], "'b' is ARRAY"),
-        ("avro", [("b", NANOS)], "Avro holds no nanoseconds.* Set it to parquet or orc"),
-        ("orc", [("b", VARIANT)], r"'b' is VARIANT, and Java has VARIANT in parquet files only.* Set it to parquet"),
-        ("avro", [("b", VARIANT)], "in parquet files only"),
+        ("avro", [("a", MICROS), ("b", NANOS)], r"'b' is TIMESTAMP\(9\), and Avro .* Set it to parquet or orc or row"),
+        ("avro", [("b", pa.list_(NANOS))], "'b' is ARRAY"),
+        ("orc", [("b", VARIANT)], r"'b' is VARIANT, which is written into parquet files only.* Set it to parquet"),
+        ("avro", [("b", VARIANT)], "into parquet files only"),
+        ("row", [("b", VARIANT)], "into parquet files only"),
         (
             "orc",
             [("b", pa.list_(pa.float32(), 3))],
-            r"'b' is VECTOR<FLOAT, 3>, and Java has VECTOR in parquet or avro files only",
+            r"'b' is VECTOR<FLOAT, 3>, which is written into parquet or avro or row files only",
         ),
     ],
 )
@@ -42,7 +42,7 @@ def test_types_are_refused_before_the_first_row(
         RecordWriter(PaimonTable(table), "user", False)
 
 
-@pytest.mark.parametrize("format_", ["orc", "avro"])
+@pytest.mark.parametrize("format_", ["orc", "avro", "row"])
 def test_a_field_may_have_the_name_of_a_type_that_a_format_lacks(warehouse: Any, format_: str) -> None:
     row = pa.struct([("variant", pa.int32()), ("vector_id", pa.int32())])
     schema = pa.schema([("r", row), ("a", pa.list_(row)), ("m", pa.map_(pa.string(), row))])
@@ -50,7 +50,7 @@ def test_a_field_may_have_the_name_of_a_type_that_a_format_lacks(warehouse: Any,
     RecordWriter(PaimonTable(table), "user", False)
     deep = pa.schema([("r", pa.struct([("x", pa.map_(pa.string(), pa.list_(VARIANT)))]))])
     table = create_table(warehouse, "deep", deep, options={"file.format": format_})
-    with pytest.raises(UnsupportedTableError, match=r"'r' is ROW.* and Java has VARIANT in parquet files only"):
+    with pytest.raises(UnsupportedTableError, match=r"'r' is ROW.*, which is written into parquet files only"):
         RecordWriter(PaimonTable(table), "user", False)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +14,10 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.formats import file_format, parquet_reader
 from pypaimon.streaming.formats import parquet_reader as parquet_files
+from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
+from pypaimon.streaming.formats.parquet_writer import ParquetFileWriter
+from pypaimon.streaming.model.normal_form import normal_table
 
 pytestmark = pytest.mark.slow
 
@@ -75,3 +80,57 @@ def test_rows_that_a_dictionary_makes_small_are_decoded_in_bounded_memory() -> N
     # Values, and as much as that for what refers to them; all of the file would be 125 MB.
     assert pa.total_allocated_bytes() - before < 2 * file_format.DECODED_BYTES
     assert first.num_rows + sum(batch.num_rows for batch in batches) == 1_200_000
+
+
+SECOND, MILLI, MICRO, NANO = (pa.timestamp(unit) for unit in ("s", "ms", "us", "ns"))
+COARSE = {
+    "second": SECOND,
+    "milli": pa.timestamp("ms", "UTC"),
+    "micro": MICRO,
+    "list": pa.list_(MICRO),
+    "map": pa.map_(MILLI, MICRO),
+    "row": pa.struct([pa.field("a", MICRO, nullable=False), pa.field("b", pa.int32())]),
+}
+FINE = {"nano": NANO, "nanos": pa.list_(NANO)}
+MOMENTS: list[dict[str, Any]] = [
+    {
+        **dict.fromkeys(("second", "milli", "micro"), -7),
+        "list": [1, None],
+        "map": [(-1, None), (2, 3)],
+        "row": {"a": 1, "b": None},
+        "nano": -1,
+        "nanos": [5, None],
+    },
+    {},
+    {**dict.fromkeys(("second", "milli", "micro"), 7), "list": [], "map": [], "nano": 10**18 + 1, "nanos": []},
+]
+
+
+def written(kinds: dict[str, pa.DataType], rows: list[dict[str, Any]]) -> bytes:
+    out, schema = io.BytesIO(), pa.schema(kinds)
+    writer = ParquetFileWriter(out, schema, WriteSettings("zstd"))
+    for row in rows:
+        writer.write(normal_table(pa.Table.from_pylist([{name: row.get(name) for name in kinds}], schema), schema))
+    writer.close()
+    return out.getvalue()
+
+
+def elements(data: bytes) -> dict[str, tuple[str, Any, Any]]:
+    schema = pq.ParquetFile(pa.BufferReader(data)).schema
+    columns = (schema.column(index) for index in range(len(schema)))
+    return {each.path: (each.physical_type, str(each.logical_type), each.converted_type) for each in columns}
+
+
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_timestamps_of_all_precisions_are_in_one_file_as_in_files_of_their_own(count: int) -> None:
+    """Those of precision 7 to 9 as INT96, others as INT64, as in Java's files."""
+    rows = MOMENTS[:count]
+    mixed, coarse, fine = written({**COARSE, **FINE}, rows), written(COARSE, rows), written(FINE, rows)
+    assert elements(mixed) == {**elements(coarse), **elements(fine)}
+    assert [elements(mixed)[name][0] for name in ("second", "micro", "nano")] == ["INT64", "INT64", "INT96"]
+    found = pq.read_table(pa.BufferReader(mixed))
+    assert found.select(list(COARSE)).equals(pq.read_table(pa.BufferReader(coarse)))
+    assert found.select(list(FINE)).equals(pq.read_table(pa.BufferReader(fine)))
+    if rows:
+        group = pq.ParquetFile(pa.BufferReader(mixed)).metadata.row_group(0)
+        assert group.column(0).statistics.min == datetime(1969, 12, 31, 23, 59, 53)

@@ -12,7 +12,7 @@ import pytest
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.formats.file_format import FileContext, Format, Nanoseconds, WriteSettings
+from pypaimon.streaming.formats.file_format import FileContext, Format, WriteSettings
 from pypaimon.streaming.formats.registry import FORMATS, WRITABLE
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -50,7 +50,7 @@ class FeatherWriter:
 
 @pytest.fixture
 def feather(monkeypatch: pytest.MonkeyPatch) -> None:
-    added = Format("feather", FeatherReader, FeatherWriter, nanoseconds=Nanoseconds.NONE)
+    added = Format("feather", FeatherReader, FeatherWriter, nanoseconds=False)
     for registry in (FORMATS, WRITABLE):
         monkeypatch.setitem(registry, "feather", added)
 
@@ -84,5 +84,5 @@ def test_what_a_format_that_was_added_cannot_hold_is_refused(warehouse: Any) -> 
 
 def test_a_format_that_is_read_only_is_not_written(warehouse: Any) -> None:
     table = create_table(warehouse, "t", COLUMNS, options={"file.format": "lance"})
-    with pytest.raises(UnsupportedTableError, match=r"'lance' cannot be written\. Set one of parquet, orc, avro"):
+    with pytest.raises(UnsupportedTableError, match=r"'lance' cannot be written\. Set one of parquet, orc, avro, row"):
         RecordWriter(PaimonTable(table), "user", False)

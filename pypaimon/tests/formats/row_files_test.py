@@ -12,17 +12,25 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pypaimon import CatalogFactory, Schema
 from pypaimon.write.writer.format_row_writer import FormatRowWriter
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.data_files import stored_fields
+from pypaimon.streaming.formats import row_writer
+from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.row_format import RowFileReader, _OneFile
+from pypaimon.streaming.formats.row_writer import RowFileWriter
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema, with_arrow_types
+from pypaimon.streaming.model.normal_form import normal_table, normal_type
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.streaming.paimon.read_internals import FormatRowReader
-from support.samples import SOAK, seeded
+from support.corpus.cases import load
+from support.samples import SOAK, examples, seeded
 from support.tables.handles import create_table, current_files
+from support.tables.sample_values import ArrowRows
 from support.tables.stream_files import reader, split, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -121,6 +129,87 @@ def test_columns_of_a_file_follow_from_its_schema(
     """pypaimon writes no thin files, Java does."""
     table = create_table(warehouse, "k", KEYED, primary_keys=["id"], options=options)
     assert [field.name for field in stored_fields(table.table_schema, write_cols)] == names
+
+
+def encoded(schema: pa.Schema, parts: list[pa.Table]) -> bytes:
+    out = io.BytesIO()
+    writer = RowFileWriter(out, schema, WriteSettings("none"))
+    for part in parts:
+        writer.write(part)
+    writer.close()
+    assert writer.size() < len(out.getvalue())
+    return out.getvalue()
+
+
+def blocks(data: bytes, fields: list[DataField]) -> list[bytes]:
+    opened = RowFileReader(io.BytesIO(data), fields)
+    return [opened._block(number) for number in range(opened._index._block_count)]
+
+
+@pytest.mark.parametrize("scenario", ["row_format_append", "row_format_pk_none"])
+def test_blocks_are_those_that_java_has_written(scenario: str) -> None:
+    table = CatalogFactory.create({"warehouse": str(load("java-2.1-more", scenario).warehouse)}).get_table("d.t")
+    files = current_files(table)
+    assert len(files) == 4
+    for file in files:
+        data = Path(file.file_path).read_bytes()
+        fields = stored_fields(TableDirectory.of(table).schema(file.schema_id), file.write_cols)
+        opened = RowFileReader(io.BytesIO(data), fields)
+        batches = list(opened.batches(opened.schema.names, 1))
+        ours = encoded(opened.schema, [pa.Table.from_batches([batch]) for batch in batches])
+        assert blocks(ours, fields) == blocks(data, fields)
+        # The same numbers of rows and blocks, version and magic.
+        assert (ours[-32:-20], ours[-8:]) == (data[-32:-20], data[-8:])
+
+
+def test_a_file_ends_a_block_as_pypaimon_does() -> None:
+    fields, data, out = Schema.from_pyarrow_schema(ALL).fields, rows(900), io.BytesIO()
+    theirs = FormatRowWriter(out, fields)
+    theirs.write_table(data)
+    theirs.close()
+    ours = encoded(ALL, [data.slice(0, 1), data.slice(1, 500), data.slice(501)])
+    assert len(blocks(ours, fields)) > 3
+    assert blocks(ours, fields) == blocks(out.getvalue(), fields)
+    assert ours == out.getvalue()
+
+
+def test_rows_of_any_type_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_writer, "_BLOCK_BYTES", 200)
+    monkeypatch.setattr(row_writer, "_ENCODED_BYTES", 500)
+    source = seeded("row writer")
+    drawn = ArrowRows(source)
+    for _ in range(examples(60)):
+        schema = pa.schema([drawn.field(source.randint(1, 4), f"c{number}") for number in range(source.choice([1, 9]))])
+        schema = pa.schema([each.with_type(normal_type(each.type)) for each in schema])
+        parts = []
+        for size in (source.randrange(30), source.randrange(3)):
+            columns = [pa.array([drawn.value(field) for _ in range(size)], field.type) for field in schema]
+            parts.append(normal_table(pa.Table.from_arrays(columns, names=schema.names), schema))
+        opened = RowFileReader(io.BytesIO(encoded(schema, parts)), Schema.from_pyarrow_schema(schema).fields)
+        found = [row for batch in opened.batches(schema.names, 7) for row in batch.to_pylist()]
+        assert found == [row for part in parts for row in part.to_pylist()]
+        assert opened.num_rows == len(found)
+
+
+def test_long_decimals_have_the_fewest_bytes() -> None:
+    numbers = [sign * (1 << bits) + step for bits in range(0, 121, 4) for sign in (1, -1) for step in (-1, 0, 1)]
+    schema = pa.schema([("d", pa.decimal128(38, 0))])
+    data = encoded(schema, [pa.table({"d": list(map(Decimal, numbers))}, schema)])
+    (block,) = blocks(data, Schema.from_pyarrow_schema(schema).fields)
+    sizes = [max(number, ~number).bit_length() // 8 + 1 for number in numbers]
+    stored = zip(sizes, numbers, strict=True)
+    content = b"".join(bytes([0, size]) + number.to_bytes(size, "big", signed=True) for size, number in stored)
+    assert block.startswith(content + (0).to_bytes(4, "little"))
+
+
+@pytest.mark.parametrize("short", [0, 1 << 20])
+def test_lengths_of_texts_have_any_number_of_bytes(monkeypatch: pytest.MonkeyPatch, short: int) -> None:
+    monkeypatch.setattr(row_writer, "_SHORT", short)
+    schema = pa.schema([("s", pa.string()), ("t", pa.list_(pa.string()))])
+    texts = ["x" * size for size in (0, 1, 127, 128, 16_383, 16_384, 1, 2_097_152)]
+    table = pa.table({"s": texts, "t": [texts[:place] for place in range(8)]}, schema)
+    opened = RowFileReader(io.BytesIO(encoded(schema, [table])), Schema.from_pyarrow_schema(schema).fields)
+    assert [row for batch in opened.batches(["s", "t"], 3) for row in batch.to_pylist()] == table.to_pylist()
 
 
 def damaged(data: bytes, drawn: random.Random) -> bytes:

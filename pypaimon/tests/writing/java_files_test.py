@@ -38,9 +38,10 @@ ATOMIC = [
 ]  # fmt: skip
 # Java 1.4 fails on those in Avro, and newer versions do not.
 NUMBERS: dict[str, Any] = {"type": "ARRAY", "element": {"type": "MULTISET", "element": "INT"}}
+FINE = ["TIMESTAMP(9)", "TIMESTAMP(9) WITH LOCAL TIME ZONE", {"type": "ARRAY", "element": "TIMESTAMP(9)"}]
 ONLY_IN: dict[str, list[Any]] = {
-    "orc": ["TIMESTAMP(9)", "TIMESTAMP(9) WITH LOCAL TIME ZONE", NUMBERS],
-    "parquet": ["VARIANT", {"type": "ARRAY", "element": "VARIANT"}, NUMBERS],
+    "orc": [*FINE, NUMBERS],
+    "parquet": [*FINE, "VARIANT", {"type": "ARRAY", "element": "VARIANT"}, NUMBERS],
     "avro": [{"type": "VECTOR", "element": "FLOAT", "length": 3}],
 }
 ROW_TYPE = {

@@ -105,7 +105,7 @@ def test_tables_of_others_get_it_too(fitted: Callable[[pa.Table], pa.Table]) -> 
 
 
 @pytest.mark.parametrize("keys", [[], ["k"]], ids=["append", "keyed"])
-@pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
+@pytest.mark.parametrize("format_", ["parquet", "orc", "avro", "row"])
 def test_tables_hold_what_was_written(warehouse: Any, format_: str, keys: list[str]) -> None:
     source = seeded(f"{format_} {keys}")
     drawn = ArrowRows(source)
