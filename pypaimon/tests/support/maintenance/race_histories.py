@@ -294,6 +294,29 @@ def changelogs_of_a_killed_run(stage: Stage) -> None:
         raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
 
 
+def changelog_comes_back(stage: Stage) -> None:
+    """A run is killed just after it has kept a changelog that another run has expired meanwhile, with its files."""
+
+    def kill() -> None:
+        raise Killed
+
+    def expire() -> None:
+        stage.expire(MaintenancePolicy(min_snapshots=1, max_snapshots=1, min_changelogs=2, max_changelogs=2))
+        stage.when("read", "/snapshot/snapshot-1", kill)
+
+    for name in "abcdefgh":
+        stage.commit(name)
+    stage.when("write", "/changelog/changelog-1", expire)
+    stage.expire()
+    assert stage.laws.changelog_ids() == [*range(1, 8)]
+    stage.pass_days(0.02)
+    stage.commit("i")
+    stage.expire()
+    stage.check_rest(1)
+    if stage.laws.changelog_ids() != [7, 8]:
+        raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
+
+
 def changelog_of_a_restored_snapshot(stage: Stage) -> None:
     """A fast-forward restores a snapshot without its changelog, which is long-lived: it stays, and is not replaced."""
     stage.tag("t", stage.commit("a"))
