@@ -13,6 +13,7 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
 from support.maintenance.race_histories import (
     branch_goes,
+    branch_goes_before_its_changelogs,
     branch_goes_before_its_hint,
     branch_goes_before_its_schemas,
     changelog_comes_back,
@@ -366,6 +367,9 @@ HARMLESS = (
     History("a rollback is killed before it deletes a tag", "", tag_of_lost_history, refused=True),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
     History("a branch goes before its hint is written", "", branch_goes_before_its_hint, refused=True),
+    History(
+        "a branch goes before its changelogs are kept", "", branch_goes_before_its_changelogs, DECOUPLED, refused=True
+    ),
     History("a writer commits while its branch is deleted", "", commit_in_a_deleted_branch),
     History("a branch goes before its schemas are listed", "", branch_goes_before_its_schemas),
     History("a cleaner meets a branch that is being created", "", cleaner_in_a_new_branch),
