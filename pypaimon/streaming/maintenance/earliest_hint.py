@@ -26,7 +26,6 @@ class EarliestHint:
     """
 
     def __init__(self, directory: TableDirectory, path: str, to: int | None) -> None:
-        self._directory = directory
         self._snapshots = directory.snapshots
         self._store = directory.store
         self._table = str(directory.table.identifier.get_full_name())
@@ -49,14 +48,8 @@ class EarliestHint:
         self._write(self._to)
 
     def move_back(self) -> None:
-        """Undo `move`, unless another program has moved it since.
-
-        A branch that was deleted meanwhile would seem to be there as long as it has a hint.
-        """
+        """Undo `move`, unless another program has moved it since."""
         if not self.is_moved:
-            return
-        if not self._directory.exists():
-            self._store.delete(self._path)
             return
         with suppress(FileNotFoundError, ChangedFileError):
             hinted, seen = self._store.look(self._path, bytes)

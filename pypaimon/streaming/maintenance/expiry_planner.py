@@ -50,7 +50,8 @@ class ExpiryPlanner:
         changelogs.sort(key=lambda each: each.id)
         latest = own.snapshots[-1].id if own.snapshots else 0
         found = expired_changelogs(changelogs, latest, rules.changelogs, protections, now, rules.limit)
-        old = tuple(each.id for each in found)
+        lost = (each for each in own.lost_changelogs if each.id not in ids)
+        old = tuple(each.id for each in (*lost, *found))
         remaining = [each for each in own.snapshots[len(snapshots) :] if each.id >= own.visible_id]
         created = self._due_tags(picture)
         return MaintenancePlan(

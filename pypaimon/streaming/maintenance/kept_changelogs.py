@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pypaimon.streaming.maintenance.roots import Roots
+from pypaimon.streaming.maintenance.roots import has_changelog_list
 from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -28,19 +28,5 @@ def keep_changelogs(directory: TableDirectory, ids: Sequence[int]) -> None:
     for path, content in found.items():
         store.write_atomic(path, content)
     for path, data in zip(changelogs, store.read_many(snapshots), strict=True):
-        if data is None and path in found and not _has_lists(directory, Snapshot.from_json(found[path])):
+        if data is None and path in found and not has_changelog_list(directory, Snapshot.from_json(found[path])):
             store.delete(path)
-
-
-def _has_lists(directory: TableDirectory, snapshot: Snapshot) -> bool:
-    """Whether its changelog has its files. That of a compaction needs none, unless it is read from data files."""
-    name = snapshot.changelog_manifest_list
-    if name is None:
-        if Roots(schemas=directory.schema).has_producer(snapshot):
-            return True
-        name = snapshot.delta_manifest_list
-    try:
-        directory.store.read(f"{directory.table.table_path}/manifest/{name}")
-    except FileNotFoundError:
-        return False
-    return True

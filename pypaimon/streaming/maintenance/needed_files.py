@@ -43,7 +43,8 @@ def candidates_of(
     if gone:
         yield from candidates.of_snapshots([each for each in own.snapshots if each.id in gone], following)
     if old:
-        yield from candidates.of_snapshots([each for each in own.changelogs if each.id in old], None)
+        changelogs = (*own.lost_changelogs, *own.changelogs)
+        yield from candidates.of_snapshots([each for each in changelogs if each.id in old], None)
     # The snapshot of a tag needs the same files, if it stays.
     kept = {each.fingerprint for each in own.snapshots if each.id not in gone}
     tags = [each for each in picture.tags if each.name in plan.tags and each.snapshot.fingerprint not in kept]

@@ -13,6 +13,7 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError, Seen
+from pypaimon.streaming.maintenance.branch_files import MAIN
 from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry_planner import EXPIRED
 from pypaimon.streaming.maintenance.kept_changelogs import keep_changelogs
@@ -67,10 +68,18 @@ class PlanExecution:
             MaintenanceConflictError: Something has appeared that needs what is to be deleted; nothing was deleted.
             StoreError: The store failed (retriable).
         """
-        picture, plan = self._picture, self._plan
-        if plan.tags or plan.created_tags:
+        if self._plan.tags or self._plan.created_tags:
             warn_of_callbacks(self._table)
         path = f"{self._consumers.directory}/{self._name}"
+        try:
+            self._run(path, resumed)
+        except Exception:
+            self._leave_no_branch(path)
+            raise
+        self._leave_no_branch(path)
+
+    def _run(self, path: str, resumed: Sequence[TableFile]) -> None:
+        picture, plan = self._picture, self._plan
         hint = EarliestHint(self._directory, f"{self._home}/snapshot/EARLIEST", plan.earliest_id)
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
         hidden = [each for each in plan.snapshot_ids if each < picture.own.visible_id]
@@ -105,6 +114,19 @@ class PlanExecution:
         self._store.delete_all([each.path for each in files])
         self._delete_revived_changelogs(now)
         self._store.delete(path)
+
+    def _leave_no_branch(self, path: str) -> None:
+        """Delete what this run has written into a branch that was deleted meanwhile: the branch would seem to be there.
+
+        Raises:
+            MaintenanceConflictError: The branch is gone.
+        """
+        if self._directory.branch == MAIN or self._directory.exists():
+            return
+        hints = (f"{self._home}/{what}/{hint}" for what in ("snapshot", "changelog") for hint in ("EARLIEST", "LATEST"))
+        changelogs = (f"{self._home}/changelog/changelog-{number}" for number in self._plan.kept_changelog_ids)
+        self._store.delete_all([path, *hints, *changelogs])
+        raise MaintenanceConflictError(self._plan.table, f"branch {self._directory.branch!r} was deleted meanwhile")
 
     def _expire_visible(self, hint: EarliestHint, paths: Sequence[str]) -> None:
         """Delete snapshots, the newest one first if this run has moved the hint.

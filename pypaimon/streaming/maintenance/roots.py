@@ -28,6 +28,8 @@ class Roots:
         snapshots: The snapshots that have a file, ascending.
         tagged: The snapshots that tags hold.
         changelogs: The long-lived changelogs, ascending.
+        lost_changelogs: Those that came back without their files: a run was killed just after it had kept what another
+            run had expired meanwhile.
         visible_id: The earliest snapshot that readers find. A run that was killed may have left earlier ones; 0: none.
         schemas: The schemas of the branch by id.
         branch: Its name.
@@ -36,13 +38,14 @@ class Roots:
     snapshots: tuple[Snapshot, ...] = ()
     tagged: tuple[Snapshot, ...] = ()
     changelogs: tuple[Snapshot, ...] = ()
+    lost_changelogs: tuple[Snapshot, ...] = ()
     visible_id: int = 0
     schemas: Callable[[int], TableSchema] | None = field(default=None, repr=False)
     branch: str = "main"
 
     @property
     def all(self) -> tuple[Snapshot, ...]:
-        """All of them."""
+        """All that need files."""
         return (*self.snapshots, *self.tagged, *self.changelogs)
 
     @property
@@ -157,7 +160,43 @@ def _roots(directory: TableDirectory, tags: Sequence[Tag], seen: SeenFiles) -> R
         # The hint was read before, so either the store gave an old listing, or the table was rolled back meanwhile.
         raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
     tagged = tuple(each.snapshot for each in tags)
-    return Roots(snapshots, tagged, changelogs, _visible_id(directory, snapshots), directory.schema, directory.branch)
+    lost = _lost(directory, changelogs)
+    return Roots(
+        snapshots,
+        tagged,
+        tuple(each for each in changelogs if each not in lost),
+        lost,
+        _visible_id(directory, snapshots),
+        directory.schema,
+        directory.branch,
+    )
+
+
+def _lost(directory: TableDirectory, changelogs: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
+    """The changelogs that have expired, as the hint to the earliest says, and are there again without their files.
+
+    Without the hint a missing file is damage.
+    """
+    earliest = directory.snapshots.hinted_earliest_changelog_id() if changelogs else None
+    old = [each for each in changelogs if earliest is not None and each.id < earliest]
+    return tuple(each for each in old if not has_changelog_list(directory, each))
+
+
+def has_changelog_list(directory: TableDirectory, changelog: Snapshot) -> bool:
+    """Whether the manifest list of a changelog is there. That of a compaction may need none.
+
+    One that was not produced is read from the data files of its commit.
+    """
+    name = changelog.changelog_manifest_list
+    if name is None:
+        if Roots(schemas=directory.schema).has_producer(changelog):
+            return True
+        name = changelog.delta_manifest_list
+    try:
+        directory.store.read(f"{directory.table.table_path}/manifest/{name}")
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _visible_id(directory: TableDirectory, snapshots: Sequence[Snapshot]) -> int:

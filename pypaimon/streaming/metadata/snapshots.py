@@ -245,6 +245,10 @@ class SnapshotManager:
         """Ids of all long-lived changelogs, ascending. One listing."""
         return self._changelogs.ids()
 
+    def hinted_earliest_changelog_id(self) -> int | None:
+        """As `hinted_earliest_id`, of the long-lived changelogs."""
+        return self._changelogs.hint("EARLIEST")
+
     def earliest_changelog_id(self) -> int | None:
         """Id of the earliest long-lived changelog, or None."""
         return self._changelogs.earliest()

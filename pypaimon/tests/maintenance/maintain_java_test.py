@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pypaimon.streaming.maintenance import create_branch, create_tag, rewrite_manifests
 from support.java.live import LiveJava
 from support.maintenance.twin_kinds import KINDS
 from support.maintenance.twin_roots import MAIN, Roots
@@ -39,12 +40,13 @@ def test_the_files_that_are_left_are_those_of_java(java: LiveJava, tmp_path: Pat
         drawn = seeded(f"maintain {kind} {number}")
         twins = TwinTable(java, tmp_path / str(number), KINDS[kind], drawn)
         twins.live(14)
-        for _ in range(2):
-            branch = drawn.choice([MAIN, MAIN, *twins.branches()])
+        for is_last in (False, True):
+            tagged = [each for each in twins.branches() if twins.tags(each)]
+            branch = drawn.choice([MAIN, MAIN, *twins.branches(), *tagged])
             if not twins.ids(branch):
                 twins.write(branch)
             meanwhile = drawn.choice(twins.ids(branch)) if drawn.random() < 0.15 else None
-            theirs_is_whole = expire_both(twins, branch, meanwhile)
+            theirs_is_whole = expire_both(twins, branch, meanwhile, reads=is_last)
             # Each goes on where the other one has expired.
             if theirs_is_whole and drawn.random() < 0.5:
                 twins.go_on_with_java()
@@ -54,8 +56,15 @@ def test_the_files_that_are_left_are_those_of_java(java: LiveJava, tmp_path: Pat
         twins.remove()
 
 
-def expire_both(twins: TwinTable, branch: str, meanwhile: int | None) -> bool:
-    """Compare what Java and this library leave. Returns whether Java has left what its snapshots and tags need."""
+def expire_both(twins: TwinTable, branch: str, meanwhile: int | None, *, reads: bool = True) -> bool:
+    """Compare what Java and this library leave. Returns whether Java has left what its snapshots and tags need.
+
+    Args:
+        twins: The table.
+        branch: The branch that expires.
+        meanwhile: A consumer saves this snapshot after the plan is made.
+        reads: Whether the rows are compared too, which takes two thirds of the time.
+    """
     before = twins.left()
     assert not before.lost
     # Nothing names such files, so no expiry finds them: those of a tag that Java replaced, and the changelog files of
@@ -63,14 +72,15 @@ def expire_both(twins: TwinTable, branch: str, meanwhile: int | None) -> bool:
     unnamed = before.files - before.needed
     with twins.both(partial(twins.java_expires, branch)) as theirs:
         roots = Roots.of(theirs.small, branch)
-        earlier = [reads(roots) for reads in (twins.java_reads, twins.ours_reads)]
+        readers = (twins.java_reads, twins.ours_reads) if reads else ()
+        earlier = [read(roots) for read in readers]
         happens: Callable[[], Any] | None = None
         if meanwhile is not None:
             happens = partial(twins.put_consumer, "meanwhile", meanwhile, branch)
         twins.ours_expires(branch, happens)
         ours = twins.left()
         common = roots.common(Roots.of(ours.small, branch))
-        assert [reads(common) for reads in (twins.java_reads, twins.ours_reads)] == earlier
+        assert [read(common) for read in readers] == earlier
     assert not ours.lost
     assert ours.files - unnamed == ours.needed
     assert not Comparison(branch, before, theirs, ours, meanwhile, twins.returned).unexplained(EXPLAINED)
@@ -89,6 +99,29 @@ def test_files_that_came_back_are_kept_here_only(java: LiveJava, tmp_path: Path)
     explained = EXPLAINED["came back"]
     assert not expire_both(twins, MAIN, None), "Java has lost files"
     assert EXPLAINED["came back"] > explained
+
+
+def test_a_changelog_keeps_the_manifests_of_its_base(java: LiveJava, tmp_path: Path) -> None:
+    """Also if no snapshot has them any more, because they were merged."""
+    twins = TwinTable(java, tmp_path, KINDS["long-lived changelogs, keyed"], seeded("base"))
+    for _ in range(3):
+        twins.write(MAIN)
+    assert rewrite_manifests(twins.handle()).merged
+    for _ in range(3):
+        twins.write(MAIN)
+    assert expire_both(twins, MAIN, None)
+
+
+def test_a_tag_of_a_branch_is_kept_here_only(java: LiveJava, tmp_path: Path) -> None:
+    """Java asks for the tags of main, whichever branch it expires."""
+    twins = TwinTable(java, tmp_path, KINDS["keyed"], seeded("tag of a branch"))
+    twins.write(MAIN)
+    create_tag(twins.handle(), "fork")
+    create_branch(twins.handle(), "b", tag="fork")
+    twins.tag_branch("b")
+    explained = EXPLAINED["a tag of a branch"]
+    assert not expire_both(twins, "b", None), "Java has lost files"
+    assert EXPLAINED["a tag of a branch"] > explained
 
 
 def test_each_rule_explains_something() -> None:

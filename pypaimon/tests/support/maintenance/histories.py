@@ -13,8 +13,10 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
 from support.maintenance.race_histories import (
     branch_goes,
+    branch_goes_before_its_changelogs,
     branch_goes_before_its_hint,
     branch_goes_before_its_schemas,
+    changelog_comes_back,
     changelog_of_a_restored_snapshot,
     changelogs_of_a_killed_run,
     cleaner_after_a_killed_branch,
@@ -352,6 +354,7 @@ HARMLESS = (
         {**DECOUPLED, "changelog__num_retained__max": "2"},
     ),
     History("two runs hide other snapshots", "", hints_of_two_runs),
+    History("a changelog comes back without its files", "", changelog_comes_back, DECOUPLED),
     History("the changelog of a restored snapshot stays", "", changelog_of_a_restored_snapshot, DECOUPLED),
     History("the changelog of a compaction is kept twice", "", slow_changelog_of_a_compaction, DECOUPLED),
     History("the store fails in a fast-forward", "", copy_fails, refused=True),
@@ -364,6 +367,9 @@ HARMLESS = (
     History("a rollback is killed before it deletes a tag", "", tag_of_lost_history, refused=True),
     History("a branch goes while it is maintained", "", branch_goes, refused=True),
     History("a branch goes before its hint is written", "", branch_goes_before_its_hint, refused=True),
+    History(
+        "a branch goes before its changelogs are kept", "", branch_goes_before_its_changelogs, DECOUPLED, refused=True
+    ),
     History("a writer commits while its branch is deleted", "", commit_in_a_deleted_branch),
     History("a branch goes before its schemas are listed", "", branch_goes_before_its_schemas),
     History("a cleaner meets a branch that is being created", "", cleaner_in_a_new_branch),

@@ -36,6 +36,7 @@ from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from support.maintenance import protection_histories as histories
 from support.maintenance.histories import cleaner_of_an_old_listing, position_without_a_file
 from support.maintenance.race_histories import (
+    changelog_comes_back,
     hint_of_a_finished_plan,
     hint_of_a_killed_run,
     hints_of_two_runs,
@@ -254,8 +255,15 @@ MUTANTS = (
     Mutant(
         "a changelog without files is kept",
         ("M2",),
-        _set(kept_changelogs, "_has_lists", lambda *_: True),
+        _set(kept_changelogs, "has_changelog_list", lambda *_: True),
         history=histories.slow_changelogs,
+        options=histories.COUNTED,
+    ),
+    Mutant(
+        "a changelog that came back keeps what is gone",
+        ("M7",),
+        _set(roots, "_lost", lambda *_: ()),
+        history=changelog_comes_back,
         options=histories.COUNTED,
     ),
     Mutant(

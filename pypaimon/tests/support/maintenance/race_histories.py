@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.maintenance import delete_branch
@@ -129,12 +130,31 @@ def commit_in_a_deleted_branch(stage: Stage) -> None:
 
 
 def branch_goes_before_its_hint(stage: Stage) -> None:
-    """It is deleted just before a run writes into it, and stays deleted."""
+    """It is deleted just before a run moves its hint, or moves it back, and stays deleted."""
     stage.tag("t", stage.commit("a"))
-    stage.branch("b", "t")
-    stage.commit("c", branch="b")
-    stage.when("write", "/branch-b/snapshot/EARLIEST", lambda: stage.actors.drop_branch("b"))
-    stage.expire(branch="b")
+    for skipped, name in enumerate(("b", "c")):
+        stage.branch(name, "t")
+        stage.commit(f"c{name}", branch=name)
+        hint = f"/branch-{name}/snapshot/EARLIEST"
+        if skipped:
+            stage.when("write", hint, partial(stage.tag, "late", 1, name))
+        stage.when("write", hint, partial(stage.actors.drop_branch, name), skipped=skipped)
+        stage.expire(branch=name)
+    stage.pass_days(3)
+    stage.clean()
+    if stage.objects.names(f"{ROOT}/branch"):
+        raise BrokenLawError("M7: a branch is left")
+
+
+def branch_goes_before_its_changelogs(stage: Stage) -> None:
+    """It is deleted just before a run keeps its changelogs, and before it writes the hint to them."""
+    for number, part in enumerate(("changelog/changelog-1", "changelog/LATEST")):
+        name = f"b{number}"
+        stage.tag(f"t{number}", stage.commit("a") if number == 0 else 1)
+        stage.branch(name, f"t{number}")
+        stage.commit("c", branch=name)
+        stage.when("write", f"/branch-{name}/{part}", partial(stage.actors.drop_branch, name))
+        stage.expire(branch=name)
     stage.pass_days(3)
     stage.clean()
     if stage.objects.names(f"{ROOT}/branch"):
@@ -291,6 +311,29 @@ def changelogs_of_a_killed_run(stage: Stage) -> None:
     stage.pass_days(1)
     stage.expire()
     if stage.laws.changelog_ids() != [7]:
+        raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
+
+
+def changelog_comes_back(stage: Stage) -> None:
+    """A run is killed just after it has kept a changelog that another run has expired meanwhile, with its files."""
+
+    def kill() -> None:
+        raise Killed
+
+    def expire() -> None:
+        stage.expire(MaintenancePolicy(min_snapshots=1, max_snapshots=1, min_changelogs=2, max_changelogs=2))
+        stage.when("read", "/snapshot/snapshot-1", kill)
+
+    for name in "abcdefgh":
+        stage.commit(name)
+    stage.when("write", "/changelog/changelog-1", expire)
+    stage.expire()
+    assert stage.laws.changelog_ids() == [*range(1, 8)]
+    stage.pass_days(0.02)
+    stage.commit("i")
+    stage.expire()
+    stage.check_rest(1)
+    if stage.laws.changelog_ids() != [7, 8]:
         raise BrokenLawError(f"M2: {stage.laws.changelog_ids()} are kept")
 
 

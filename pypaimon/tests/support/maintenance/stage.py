@@ -282,6 +282,7 @@ class Stage(World):
             yield
         except Killed:
             self.laws.seen["killed"] += 1
+            self._abandon_changelogs()
         except PaimonStreamError as error:
             self.refuse(None, error)
         finally:

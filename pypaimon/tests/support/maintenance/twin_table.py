@@ -246,6 +246,14 @@ class TwinTable:
         if tag is not None and not with_tag:
             delete_tag(self.handle(), tag)
 
+    def tag_branch(self, branch: str) -> None:
+        """Tag the latest snapshot of a branch, and let commits there drop what the tag needs."""
+        self.write(branch)
+        create_tag(self.handle(branch), self._name())
+        self.java.call("compact", full=True, options={}, branch=branch)
+        for _ in range(3):
+            self.write(branch)
+
     # ---- steps
 
     def _row(self) -> list[Any]:
@@ -336,7 +344,7 @@ class TwinTable:
 
     def _branch_tag(self, by: str) -> None:
         for branch in self.branches()[:1]:
-            create_tag(self.handle(branch), self._name(), snapshot=self._random.choice(self.ids(branch)))
+            self.tag_branch(branch)
 
     def _consumer(self, by: str) -> None:
         self.save_consumer(by, self._place())

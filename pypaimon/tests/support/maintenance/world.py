@@ -16,7 +16,7 @@ from support.maintenance.laws import TableLaws
 from support.maintenance.memory_store import MemoryFileIO, MemoryObjects, always
 from support.maintenance.operations import Operation, drawn_operation
 from support.maintenance.simulated_process import simulated
-from support.maintenance.simulated_table import ROOT, SimulatedTable, is_root, parsed
+from support.maintenance.simulated_table import ROOT, SimulatedTable, is_root, number_of, parsed
 from support.maintenance.weather import Weather
 
 DAY = 86_400
@@ -56,6 +56,7 @@ class World:
         self.checked: set[int] = set()
         self._checking: set[int] = set()
         self._dead: set[int] = set()
+        self._abandoned: set[str] = set()
 
     def run(self) -> None:
         """Let the table live, then let it come to rest."""
@@ -97,6 +98,9 @@ class World:
         if useless := left - self.laws.needed() - self._before_changes():
             raise BrokenLawError(f"M7: {sorted(useless)} is left")
         self.check_kept(most)
+        changelogs = (f"{ROOT}/changelog/changelog-{number}" for number in self.laws.changelog_ids())
+        if lost := [each for each in changelogs if not self.laws.is_complete(each)]:
+            raise BrokenLawError(f"M2: {lost} are left without their files")
         if any(name.startswith("maintenance-") for name in self.objects.names(f"{ROOT}/consumer")):
             raise BrokenLawError("M7: a plan is left")
 
@@ -133,8 +137,10 @@ class World:
             report = maintain(handle, policy)
         except Killed:
             self.laws.seen["killed"] += 1
+            self._abandon_changelogs()
             return None
         except (MaintenanceConflictError, StoreError) as error:
+            self._abandon_changelogs()
             if self._is_calm:
                 raise BrokenLawError(f"M7: {error!r} at rest") from error
             self.laws.seen[type(error).__name__] += 1
@@ -202,10 +208,17 @@ class World:
         self.depth -= 1
         self._operations.pop()
 
+    def _abandon_changelogs(self) -> None:
+        """A run may have ended before it could find out that another one has expired what it keeps."""
+        self._abandoned |= {each for each in self.laws.pending if "/changelog/" in each}
+
     def _settle_changelogs(self) -> None:
         """The changelogs that a run has kept count from now on."""
+        earliest = int(self.objects.get(f"{ROOT}/changelog/EARLIEST") or 0)
         for path in [each for each in self.laws.pending if "/changelog/" in each]:
-            if path not in self.objects:
+            has_expired = path in self._abandoned and number_of(path) < earliest and not self.laws.is_complete(path)
+            if path not in self.objects or (has_expired and self.depth == 0):
+                # The next run deletes it if it is there.
                 self.laws.pending.discard(path)
             elif self.laws.is_complete(path) or self.depth == 0:
                 self.laws.establish(path)

@@ -102,7 +102,9 @@ def _needed_by_changelog(manifests: _Manifests, branch: Path, path: Path) -> Ite
     if changes := snapshot.get("changelogManifestList"):
         yield from _added(manifests, changes)
     elif not _had_producer(branch, snapshot["schemaId"]):
+        # The base is not read, but Java keeps it as a whole.
         yield snapshot["baseManifestList"]
+        yield from (manifest["_FILE_NAME"] for manifest in manifests[snapshot["baseManifestList"]])
         yield from _added(manifests, snapshot["deltaManifestList"], written=True)
 
 
