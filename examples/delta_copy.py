@@ -12,6 +12,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+# Before the imports, which need an extra.
+if __name__ == "__main__" and len(sys.argv) <= 3:
+    sys.exit(__doc__)
+
 from deltalake import DeltaTable
 from pypaimon import CatalogFactory
 

@@ -81,4 +81,6 @@ def main(brokers: str, topic: str, warehouse: str, table: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) <= 4:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

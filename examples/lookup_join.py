@@ -55,4 +55,6 @@ async def main(warehouse: str, changes: str, column: str, dimension: str) -> Non
 
 
 if __name__ == "__main__":
+    if len(sys.argv) <= 4:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:5]))

@@ -13,6 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+# Before the imports, which need an extra.
+if __name__ == "__main__" and len(sys.argv) <= 4:
+    sys.exit(__doc__)
+
 import adbc_driver_postgresql.dbapi
 from pypaimon import CatalogFactory
 

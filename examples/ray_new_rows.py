@@ -15,6 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# Before the imports, which need an extra.
+if __name__ == "__main__" and len(sys.argv) <= 3:
+    sys.exit(__doc__)
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon import CatalogFactory

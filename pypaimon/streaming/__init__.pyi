@@ -6,6 +6,7 @@ from pypaimon.streaming.batches.batch_stream import BatchStream as BatchStream
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream as BlockingBatchStream
 from pypaimon.streaming.batches.run_forever import run_forever as run_forever
 from pypaimon.streaming.batches.run_forever import run_forever_async as run_forever_async
+from pypaimon.streaming.catalog_access import open_table as open_table
 from pypaimon.streaming.compaction.background import Compactor as Compactor
 from pypaimon.streaming.compaction.compactor import compact as compact
 from pypaimon.streaming.compaction.table_files import table_files as table_files

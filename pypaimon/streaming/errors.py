@@ -25,6 +25,7 @@ __all__ = [
     "IOTimeoutError",
     "MaintenanceConflictError",
     "NullColumnError",
+    "OpenTableError",
     "PaimonStreamError",
     "PositionBeyondLatestError",
     "PositionExpiredError",
@@ -95,6 +96,10 @@ class OtherColumnsError(StreamConfigError):
 
 class NoDatabaseError(StreamConfigError):
     """The catalog lacks a database of this name."""
+
+
+class OpenTableError(PaimonStreamError):
+    """The table is missing, or its catalog, its store or its bucket, or it may not be read."""
 
 
 class UnsupportedTableError(PaimonStreamError):

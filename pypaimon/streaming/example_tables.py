@@ -1,6 +1,7 @@
 """The tables of the documentation's examples: `python -m pypaimon.streaming.example_tables DIRECTORY` creates them.
 
-`db.orders` is a primary-key table whose writer gives the kind of each row; `db.events` is an append table.
+`db.orders` is a primary-key table whose writer gives the kind of each row in the column `op`; `db.events` is an append
+table. A table that exists already is left as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.handles import WritableTable
 
-ORDERS = pa.schema([("id", pa.int64()), ("status", pa.string()), ("amount", pa.float64()), ("kind", pa.string())])
+ORDERS = pa.schema([("id", pa.int64()), ("status", pa.string()), ("amount", pa.float64()), ("op", pa.string())])
 EVENTS = pa.schema([("day", pa.date32()), ("value", pa.int64())])
 
 
@@ -40,7 +41,7 @@ def write(table: WritableTable, rows: Sequence[dict[str, Any]], schema: pa.Schem
 
 def create_orders(catalog: Any, name: str = "db.orders") -> WritableTable:
     """Orders by id in two buckets, without a snapshot; their writer gives the kind of each row."""
-    options = {"bucket": "2", option_keys.CHANGELOG_PRODUCER.name: "input", option_keys.ROWKIND_FIELD.name: "kind"}
+    options = {"bucket": "2", option_keys.CHANGELOG_PRODUCER.name: "input", option_keys.ROWKIND_FIELD.name: "op"}
     catalog.create_table(name, Schema.from_pyarrow_schema(ORDERS, primary_keys=["id"], options=options), False)
     table: WritableTable = catalog.get_table(name)
     return table
@@ -48,7 +49,7 @@ def create_orders(catalog: Any, name: str = "db.orders") -> WritableTable:
 
 def change(table: WritableTable, kind: str, *rows: tuple[int, str, float | None]) -> None:
     """Write orders of one row kind in one commit."""
-    write(table, [{"id": id_, "status": status, "amount": sum_, "kind": kind} for id_, status, sum_ in rows], ORDERS)
+    write(table, [{"id": id_, "status": status, "amount": sum_, "op": kind} for id_, status, sum_ in rows], ORDERS)
 
 
 def orders(catalog: Any, name: str = "db.orders") -> WritableTable:
@@ -77,11 +78,15 @@ def append(table: WritableTable, number: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Create both tables in a warehouse."""
+    """Create those of both tables that a warehouse lacks."""
     parser = argparse.ArgumentParser(prog="python -m pypaimon.streaming.example_tables", description=__doc__)
     parser.add_argument("directory", help="the warehouse; it is created if it does not exist")
     warehouse = catalog(parser.parse_args(arguments).directory)
-    print(*(table.identifier.get_full_name() for table in (orders(warehouse), events(warehouse))))
+    there = warehouse.list_tables("db")
+    for create, name in ((orders, "orders"), (events, "events")):
+        if name not in there:
+            create(warehouse)
+        print(f"db.{name}" + (" exists already" if name in there else ""))
     return 0
 
 

@@ -122,7 +122,7 @@ def catalog_options(command: C) -> C:
             "--connect-timeout",
             type=click.FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help="How long to wait until the table is found. [default: 30]",
+            help="How long to wait until the table is found. [default: 10]",
         ),
     )
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import click
 import yaml
 
-from pypaimon.streaming.cli.connectivity import naming_causes, reach, reporting_hangs
+from pypaimon.streaming.catalog_access import CONNECT_SECONDS, open_catalog, reach, table_of
+from pypaimon.streaming.cli.connectivity import reporting_hangs
 from pypaimon.streaming.cli.messages import keep_secret, say, text_of
 from pypaimon.streaming.cli.options import Retrying, catalog_options, given, grouped, log_options, option
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import did_you_mean, nearest
@@ -29,7 +29,6 @@ from pypaimon.streaming.options.known_options import accepted_names
 from pypaimon.streaming.options.read_scope import VIEWS, View
 from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import CommitMode
-from pypaimon.streaming.paimon.catalogs import CatalogFactory
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.read_builder import StreamReadBuilder
 
@@ -132,29 +131,26 @@ class TableSource:
     view: View | None
     catalog_options: dict[str, str]
     table_options: dict[str, str]
-    connect_timeout: float = 30.0
+    connect_timeout: float = CONNECT_SECONDS
     patient: bool = False
 
     def load(self, retry: bool = False) -> WritableTable:
         """pypaimon's table, as a new handle with empty caches.
 
         Raises:
-            NotLoadedError: The table is missing, or may not be read.
+            OpenTableError: The table is missing, or may not be read.
             StoreError: The store failed, or did not answer in time.
         """
         retry = retry or self.patient
-        load = partial(reach, self.catalog_options, self.connect_timeout, self._load, patiently=retry)
+        load = partial(reach, self.catalog_options, self.connect_timeout, self._load, retry, say)
         table = patiently(load) if retry else load()
         return table.copy(self.table_options) if self.table_options else table
 
     def catalog(self) -> Any:
-        return CatalogFactory.create(self.catalog_options)
+        return open_catalog(self.catalog_options)
 
     def _load(self) -> WritableTable:
-        catalog = self.catalog()
-        with naming_unreadable_types("the table"), naming_causes(catalog, self.catalog_options, self.name):
-            table: WritableTable = catalog.get_table(self.name)
-            return table
+        return table_of(self.catalog(), self.catalog_options, self.name)
 
     def builder(self, table: ReadableTable | None = None) -> StreamReadBuilder:
         return StreamReadBuilder(self.load() if table is None else table, self.view)

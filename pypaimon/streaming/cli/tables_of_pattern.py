@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pypaimon.streaming.cli.connectivity import naming_causes, reach
+from pypaimon.streaming.catalog_access import naming_causes, reach, table_of
 from pypaimon.streaming.cli.messages import say, text_of
 from pypaimon.streaming.cli.options import option
 from pypaimon.streaming.cli.tables import TableSource, patiently
@@ -19,7 +19,6 @@ from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, Tab
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches
 from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 
 T = TypeVar("T")
 _GLOB = frozenset("*?[")
@@ -85,13 +84,13 @@ class TablesOfPattern:
         """
         source = self.source
         retry = retry or source.patient
-        ask = partial(reach, source.catalog_options, source.connect_timeout, self._names, patiently=retry)
+        ask = partial(reach, source.catalog_options, source.connect_timeout, self._names, retry, say)
         return patiently(ask) if retry else ask()
 
     def _names(self) -> list[str]:
         catalog = self.source.catalog()
         tables = TablesOfDatabase(catalog, self.database, *self._expressions)
-        with naming_causes(catalog, self.source.catalog_options, self.text):
+        with naming_causes(self.source.catalog_options, self.text, catalog):
             return sorted(tables.names())
 
     def ask_each(self, call: Callable[[TableSource, Any], T]) -> dict[str, T | Exception]:
@@ -119,8 +118,7 @@ class TablesOfPattern:
 
     def _ask(self, catalog: Any, name: str, call: Callable[[TableSource, Any], T]) -> T | None:
         source = replace(self.source, name=f"{self.database}.{name}")
-        with naming_unreadable_types("the table"), naming_causes(catalog, source.catalog_options, source.name):
-            table = catalog.get_table(source.name)
+        table = table_of(catalog, source.catalog_options, source.name)
         if not hasattr(table, "table_schema"):
             return None
         return call(source, table.copy(source.table_options) if source.table_options else table)

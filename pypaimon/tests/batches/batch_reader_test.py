@@ -81,14 +81,14 @@ def test_a_stream_without_an_end_is_refused(table: Any) -> None:
 def test_a_range_and_a_greatest_watermark_are_ends(table: Any) -> None:
     for builder in (stream_read_builder(table).with_range(1, 4), stream_read_builder(table).with_end(watermark=9)):
         with builder.open_sync() as stream:
-            assert stream.to_arrow_batch_reader().schema.names[-1] == "kind"
+            assert stream.to_arrow_batch_reader().schema.names[-1] == "op"
 
 
 def test_a_schema_that_changes_in_the_middle_is_an_error_after_the_rows_before_it(table: Any, tmp_path: Path) -> None:
     follows = stream_read_builder(table).with_start(snapshot_id=2).with_on_schema_change("follow").with_end(latest=True)
     found = catalog(tmp_path / "warehouse")
     found.alter_table("db.orders", [SchemaChange.add_column("note", AtomicType("STRING"))], False)
-    write(found.get_table("db.orders"), [{"id": 9, "kind": "+I"}], ORDERS.append(pa.field("note", pa.string())))
+    write(found.get_table("db.orders"), [{"id": 9, "op": "+I"}], ORDERS.append(pa.field("note", pa.string())))
     reader = follows.open_sync().to_arrow_batch_reader()
     assert [reader.read_next_batch().num_rows for _ in CHANGES] == [1, 1, 1]
     with pytest.raises(SchemaChangedError, match="one for all"):

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import pytest
 
+from pypaimon.streaming import catalog_access
 from pypaimon.streaming.cli import connectivity
 from support import programs
 from support.docs.cli_runs import PROGRAM, Outcome, Program
@@ -90,11 +91,11 @@ def test_says_what_refuses_and_that_no_credentials_were_given(
     nobody = lag("db.orders", keys=False)
     assert nobody.code == 1
     assert "ACCESS_DENIED" in nobody.err
-    assert "no credentials were given: neither s3.access-key" in nobody.err
+    assert "no credentials were given: set AWS_ACCESS_KEY_ID" in nobody.err
 
 
 def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connectivity, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(catalog_access, "_SILENT_SECONDS", 0.05)
     problem = f"{server.endpoint} (s3.endpoint)"
     with server.failing("schema", "hang"):
         found = lag("db.orders", "--connect-timeout", "0.5")
@@ -163,10 +164,12 @@ def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
     options = [f"s3.endpoint=http://somebody:secret@127.0.0.1:{port}", "s3.access-key=a", "s3.secret-key=b"]
     given = [word for option in options for word in ("-o", option)]
     command = [*PROGRAM, "-w", "s3://lake/wh", *given, "lag", "db.orders", "--connect-timeout", "0.5"]
-    # The client retries for a minute and more; the exit of the interpreter would wait for it.
+    # The client would retry for a minute and more, and the exit of the interpreter would wait for it.
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stdout) == (75, "")
-    text = f"paimon-stream: no answer from http://127.0.0.1:{port} (s3.endpoint) within 0.5 s: Connection refused\n"
+    place = f"http://127.0.0.1:{port} (s3.endpoint)"
+    remedy = "correct s3.endpoint, or start what serves there"
+    text = f"paimon-stream: {place} cannot be reached: Connection refused; {remedy}\n"
     assert result.stderr == text
 
 
@@ -179,4 +182,4 @@ def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
     ],
 )
 def test_names_the_option_that_names_the_endpoint(options: dict[str, str], address: str) -> None:
-    assert str(connectivity.Endpoint.of(options)) == address
+    assert str(catalog_access.Endpoint.of(options)) == address

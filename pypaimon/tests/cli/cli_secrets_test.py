@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paimon_stream import _code_of
 from pypaimon.streaming import ConsumerManager, CorruptTableError, StreamConfigError
-from pypaimon.streaming.cli.connectivity import Endpoint
+from pypaimon.streaming.catalog_access import Endpoint
 from pypaimon.streaming.cli.messages import ShownLines, keep_secret, say, shown
 from pypaimon.streaming.cli.output import cell, print_result, to_json
 from pypaimon.streaming.errors import StoreError
@@ -82,7 +82,7 @@ def test_records_and_texts_of_the_program_hold_no_secrets(capsys: pytest.Capture
     assert json.loads(to_json(record)) == expected
     assert cell(WHERE) == HIDDEN
     print_result(record, f"copied to {WHERE}", "text")
-    say(f"waiting for {Endpoint.of({'warehouse': WHERE})}")
+    say(f"waiting for {Endpoint.of({'metastore': 'jdbc', 'warehouse': WHERE})}")
     assert capsys.readouterr() == (f"copied to {HIDDEN}\n", f"paimon-stream: waiting for {HIDDEN} (warehouse)\n")
 
 

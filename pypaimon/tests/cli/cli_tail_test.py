@@ -50,7 +50,7 @@ def test_prints_changes_as_json(tables: Any, program: Program) -> None:
 
 def test_prints_the_state_first(tables: Any, program: Program) -> None:
     change(create_orders(tables), "+I", (1, "placed", 1.5))
-    assert tail(program) == [{"_row_kind": "+I", "id": 1, "status": "placed", "amount": 1.5, "kind": "+I"}]
+    assert tail(program) == [{"_row_kind": "+I", "id": 1, "status": "placed", "amount": 1.5, "op": "+I"}]
 
 
 def test_filters_with_sql(tables: Any, program: Program) -> None:
@@ -68,9 +68,7 @@ def test_prints_csv_with_one_header(tables: Any, program: Program) -> None:
 
 def test_csv_distinguishes_an_empty_text_from_null(tables: Any, program: Program) -> None:
     table = create_orders(tables)
-    write(
-        table, [{"id": n, "status": text, "kind": "+I"} for n, text in enumerate(["", None, 'a "b"', "c,d\n"])], ORDERS
-    )
+    write(table, [{"id": n, "status": text, "op": "+I"} for n, text in enumerate(["", None, 'a "b"', "c,d\n"])], ORDERS)
     found = program("tail", "db.orders", "--until-latest", "-f", "csv", "--columns", "id,status")
     assert sorted(found.out.split("+I,")) == ['0,""\n', "1,\n", '2,"a ""b"""\n', '3,"c,d\n"\n', "_row_kind,id,status\n"]
 

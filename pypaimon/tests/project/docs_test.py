@@ -21,9 +21,13 @@ from support.corpus.deviations import all_deviations
 from support.docs.doc_pages import DOCS, ON_SPARK, PAGES, run_page
 from support.docs.public_face import PACKAGES, public_names
 from support.repository import ROOT, TESTS, read_toml
+from support.stores.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
+from support.tables.orders import create_orders
 
 pytestmark = pytest.mark.slow
 
+HAVE_OWN = [*ON_SPARK, DOCS / "index.md"]
+"""Pages with a test of their own."""
 OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 
@@ -33,9 +37,22 @@ def marked(page: Path) -> object:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
-@pytest.mark.parametrize("page", [marked(page) for page in PAGES if page not in ON_SPARK], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES if page not in HAVE_OWN], ids=lambda page: page.stem)
 def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
     run_page(page, orders_warehouse, loop)
+
+
+@pytest.mark.server
+def test_the_quick_start_runs(
+    orders_warehouse: Path, loop: asyncio.AbstractEventLoop, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on S3, with keys of the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    found = server.catalog("warehouse")
+    found.create_database("db", True)
+    create_orders(found)
+    run_page(DOCS / "index.md", orders_warehouse, loop, server.endpoint)
 
 
 def test_every_guarantee_names_tests_that_exist() -> None:

@@ -272,7 +272,7 @@ def test_no_module_hides_a_public_name_of_its_package() -> None:
 def test_the_package_itself_has_what_programs_are_written_with_and_a_version() -> None:
     import pypaimon.streaming
 
-    assert len(pypaimon.streaming.__all__) <= 65
+    assert len(pypaimon.streaming.__all__) <= 67
     assert pypaimon.streaming.__version__ == metadata.version("pypaimon-streaming")
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         pypaimon.streaming.Nothing  # noqa: B018

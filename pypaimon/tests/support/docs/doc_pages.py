@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pypaimon.streaming.cli.app import run
 from support import programs
@@ -29,6 +31,8 @@ _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _NOT_RUN = re.compile(r"(pip|make|git|cd|python -m pypaimon.streaming.example_tables|#|$)")
 HOME = "/path/to"
 """The directory of the warehouse, as pages write it."""
+STORE = "http://localhost:9000"
+"""The endpoint of an S3 server, as pages write it."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,17 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def run_page(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
+def run_page(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop, store: str = STORE) -> None:
     """Run the blocks of a page; what they print must stand behind them."""
+    with mock.patch.dict(os.environ):
+        _run_blocks(page, warehouse, loop, store)
+
+
+def _run_blocks(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop, store: str) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     found = [*blocks(page), Block("end", "", 0)]
     for block, following in pairwise(found):
-        text = block.text.replace(HOME, str(warehouse.parent))
+        text = block.text.replace(HOME, str(warehouse.parent)).replace(STORE, store)
         where = f"{page.name}:{block.line}"
         expected = _comparable(following.text) if following.language == "text" else None
         if block.language == "python":
@@ -112,6 +121,9 @@ def run_commands(text: str, where: str, warehouse: Path) -> str:
                 outputs.append(each.read())
             assert code == 0, f"{where}: {line}\n{outputs[1]}"
             printed += outputs[0]
+        elif line.startswith("export "):
+            name, _, value = line.removeprefix("export ").partition("=")
+            os.environ[name] = value
         else:
             assert _NOT_RUN.match(line), f"{where}: {line} is never run"
     return printed

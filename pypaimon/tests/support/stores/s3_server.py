@@ -21,7 +21,14 @@ from support.stores.s3_objects import S3Objects
 
 ACCESS_KEY, SECRET_KEY = "an-access-key", "a-secret-key-that-nobody-may-see"
 BUCKET = "lake"
-CODES = {400: "ExpiredToken", 401: "Unauthorized", 403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError"}
+CODES = {
+    301: "PermanentRedirect",
+    400: "ExpiredToken",
+    401: "Unauthorized",
+    403: "AccessDenied",
+    404: "NoSuchKey",
+    500: "InternalError",
+}
 _SIGNED_BY = re.compile(r"Credential=([^/]+)/")
 _CONDITIONS = frozenset(("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"))
 Fault = int | str | None
@@ -200,7 +207,8 @@ def _error(status: int, environ: dict[str, Any], start_response: Callable[..., A
     token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN", SECRET_KEY)
     code = CODES.get(status, "SlowDown")
     body = f"<Error><Code>{code}</Code><Message>No.</Message><Token-0>{token}</Token-0></Error>".encode()
-    start_response(f"{status} {code}", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+    headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+    start_response(f"{status} {code}", headers + ([("x-amz-bucket-region", "eu-west-1")] if status == 301 else []))
     return [body]
 
 

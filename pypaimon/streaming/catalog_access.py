@@ -1,0 +1,434 @@
+"""`open_table`: a table of a catalog, within a limited time, and with errors that name what is missing or wrong."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from pypaimon.streaming.errors import (
+    CorruptTableError,
+    IOTimeoutError,
+    OpenTableError,
+    PaimonStreamError,
+    StoreError,
+    StreamConfigError,
+)
+from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
+from pypaimon.streaming.options.arguments import did_you_mean, finite_seconds, nearest
+from pypaimon.streaming.paimon.catalogs import CatalogException, CatalogFactory, RESTException
+from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import TableNotExistException
+from pypaimon.streaming.redaction import HIDDEN, SECRET_KEY
+
+T = TypeVar("T")
+CONNECT_SECONDS = 10.0
+"""How long to wait for a table by default. Clients of stores retry for a minute and more in silence."""
+THREAD = "paimon-contact"
+_AWS = "AWS, because s3.endpoint is not given"
+_SILENT_SECONDS = 3.0
+_LOOK_SECONDS = 5.0
+_MOST_NAMES = 10
+_PORTS = {"http": 80, "https": 443}
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_AWS_REGION = re.compile(r"(?:[a-z]{2}|us-gov|cn)-[a-z]+-\d")
+_S3 = ("s3", "s3a", "s3n")
+_ENDPOINTS = {**dict.fromkeys(_S3, ("fs.s3.endpoint", "s3.endpoint", "s3a.endpoint")), "oss": ("fs.oss.endpoint",)}
+_SCHEMES = ("", "file", *_S3, "oss", "hdfs", "viewfs", "gs")
+_S3_OPTION = re.compile(r"(?:fs\.)?s3a?\.")
+_S3_NAMES = (
+    "access-key", "secret-key", "session-token", "security-token", "endpoint", "region", "path-style-access",
+    "accessKeyId", "accessKeySecret", "securityToken",
+)  # fmt: skip
+_KEYS = ("access-key", "access.key", "accessKeyId")
+_SECRETS = ("secret-key", "secret.key", "accessKeySecret")
+_OTHER_REGION = re.compile(
+    r"PermanentRedirect|AuthorizationHeaderMalformed|PERMANENT_REDIRECT|HTTP status:? 301|bucket is located in", re.I
+)
+
+
+def open_table(
+    name: str, options: Mapping[str, str], *, connect_timeout: float | timedelta = CONNECT_SECONDS
+) -> WritableTable:
+    """A table of a catalog, as `CatalogFactory.create(options).get_table(name)`, which may wait for minutes instead.
+
+    Blocks; on an event loop `await asyncio.to_thread(open_table, name, options)`.
+
+    Args:
+        name: `database.table`.
+        options: Options of pypaimon's catalog: `warehouse`, `metastore`, `s3.endpoint` and the like.
+        connect_timeout: Seconds within which the table must be found.
+
+    Raises:
+        StreamConfigError: The options cannot work.
+        OpenTableError: The table, its bucket or its server is missing, or may not be read.
+        StoreError: The store or the catalog failed, or did not answer in time.
+    """
+    if "." not in name:
+        raise StreamConfigError(f"open_table({name!r}): names no database: give 'database.table'")
+    seconds = finite_seconds("open_table: connect_timeout", connect_timeout)
+    given = {key: str(value) for key, value in options.items()}
+
+    def found() -> WritableTable:
+        return table_of(open_catalog(given), given, name)
+
+    return reach(given, seconds, found)
+
+
+def open_catalog(options: Mapping[str, str]) -> Any:
+    """pypaimon's catalog.
+
+    Raises:
+        StreamConfigError: The options cannot work.
+        OpenTableError: The server of the catalog refuses.
+    """
+    _check(options)
+    with naming_causes(options, "the catalog"):
+        try:
+            return CatalogFactory.create(dict(options))
+        except (ValueError, ImportError, RuntimeError) as error:
+            if _os_error(error) is not None:
+                raise
+            text = f"the catalog cannot be made of its options: {' '.join(str(error).split())}{_misspelled(options)}"
+            if options.get("warehouse", "").startswith(("hdfs:", "viewfs:")):
+                text += " Or pip install 'pypaimon[hdfs]', which needs no Hadoop."
+            raise StreamConfigError(text) from error
+
+
+def table_of(catalog: Any, options: Mapping[str, str], name: str) -> WritableTable:
+    """A table of a catalog with these options; raises as `naming_causes`."""
+    with naming_unreadable_types("the table"), naming_causes(options, name, catalog):
+        table: WritableTable = catalog.get_table(name)
+        return table
+
+
+def reach(
+    options: Mapping[str, str],
+    seconds: float,
+    call: Callable[[], T],
+    patiently: bool = False,
+    report: Callable[[str], object] = lambda text: None,
+) -> T:
+    """Make a call to a catalog on another thread, once its server is known to listen.
+
+    Args:
+        patiently: Whether to continue waiting. A second call would wait for the first: Arrow does not create an S3
+            client while a request of another one hangs.
+        report: Called with a line after three seconds of silence, and each time that a patient call waits on.
+
+    Raises:
+        StreamConfigError: The options cannot work.
+        StoreError: Nothing listens at the endpoint.
+        IOTimeoutError: No answer in time; names the endpoint and the result of a connection to it.
+    """
+    _check(options)
+    place = Endpoint.of(options)
+    if (problem := place.problem()) is not None:
+        raise StoreError(f"{place} cannot be reached: {problem}")
+    future: Future[T] = Future()
+    threading.Thread(target=_fulfil, args=(future, call), name=THREAD, daemon=True).start()
+    if not wait((future,), min(seconds, _SILENT_SECONDS)).done:
+        if seconds > _SILENT_SECONDS:
+            report(f"waiting for {place} (at most {seconds:g} s){place.state()}")
+        left = max(0.0, seconds - _SILENT_SECONDS)
+        while not wait((future,), left).done:
+            text = f"no answer from {place} within {seconds:g} s{place.state()}"
+            if not patiently:
+                raise IOTimeoutError(text)
+            report(f"{text}; waiting on")
+            left = seconds
+    return future.result()
+
+
+def _fulfil(future: Future[T], call: Callable[[], T]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - raised to the caller that waits
+        future.set_exception(error)
+
+
+# ---- The server
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The server that has to answer.
+
+    Attributes:
+        key: The option that names it.
+        host: The host; None if the address is not one of a server.
+        bucket: The bucket whose name the clients put before the host; None if they do not.
+    """
+
+    key: str
+    address: str
+    host: str | None
+    port: int
+    bucket: str | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> Endpoint:
+        """The endpoint of a catalog: of its server, or of its store; otherwise the warehouse."""
+        warehouse = options.get("warehouse", "")
+        scheme, _, rest = warehouse.partition("://")
+        is_served = options.get("metastore", "filesystem") != "filesystem"
+        keys = ("uri",) if is_served else _ENDPOINTS.get(scheme, ())
+        key = next((key for key in keys if key in options), "warehouse")
+        text = options.get(key, "")
+        if key == "warehouse" and scheme in _S3 and not is_served:
+            key, text = _of_environment(options) or (key, text)
+        if key.endswith(".endpoint") and "://" not in text:
+            text = f"https://{text}"
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            return Endpoint(key, text, None, 0)
+        if parts.scheme not in _PORTS or host is None:
+            return Endpoint(key, text, None, 0)
+        address = f"{parts.scheme}://{host}" + (f":{port}" if port else "")
+        styles = (
+            f"{family}.{name}" for family in ("s3", "fs.s3") for name in ("path-style-access", "path.style.access")
+        )
+        before_host = key != "uri" and not _is_address(host) and not any(_is_on(options.get(each)) for each in styles)
+        bucket = rest.partition("/")[0] if before_host else None
+        return Endpoint(key, address, host, port or _PORTS[parts.scheme], bucket)
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.key})"
+
+    def problem(self) -> str | None:
+        """Why nothing can be read there, and what to do; None if a connection succeeds, or cannot be tried."""
+        if self.host is None or (self.key == "uri" and getproxies()):
+            return None
+        try:
+            with closing(socket.create_connection((self.host, self.port), _LOOK_SECONDS)) as connection:
+                if self.address.startswith("https:"):
+                    _greet(connection, self.host)
+        except ssl.SSLError:
+            return f"it does not speak TLS; give {self.key} as http://{self.host}:{self.port}"
+        except TimeoutError:
+            return f"no connection within {_LOOK_SECONDS:g} s; {self._remedy}"
+        except OSError as error:
+            return f"{error.strerror or error}; {self._remedy}"
+        return self._problem_of_bucket()
+
+    @property
+    def _remedy(self) -> str:
+        if self.key == _AWS:
+            return "give s3.endpoint and s3.path-style-access=true for another store, or a network that reaches AWS"
+        return f"correct {self.key}, or start what serves there"
+
+    def _problem_of_bucket(self) -> str | None:
+        if self.bucket and self.key.startswith(("s3", "fs.s3")):
+            try:
+                socket.getaddrinfo(f"{self.bucket}.{self.host}", self.port)
+            except OSError:
+                return f"there is no host {self.bucket}.{self.host}; set s3.path-style-access=true"
+        return None
+
+    def state(self) -> str:
+        """The result of a connection to it, to end a sentence; empty if it cannot be tried."""
+        if self.host is None:
+            return ""
+        problem = self.problem()
+        return f": {problem}" if problem else ": it accepts connections, but does not answer"
+
+
+def _greet(connection: socket.socket, host: str) -> None:
+    """Raise ssl.SSLError if a server does not speak TLS. The client says whether it trusts its certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        context.wrap_socket(connection, server_hostname=host).close()
+    except ssl.SSLError as error:
+        if isinstance(error, ssl.SSLEOFError) or error.reason in _NO_TLS:
+            raise
+
+
+def _of_environment(options: Mapping[str, str]) -> tuple[str, str] | None:
+    """Where S3's client turns to without an option: what names the endpoint, and its address; None if not known."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        if text := os.environ.get(name):
+            return name, text
+    given = (options.get(key) for key in ("fs.s3.region", "s3.region", "s3a.region"))
+    region = next(
+        filter(None, (*given, os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION"))), "us-east-1"
+    )
+    if not _AWS_REGION.fullmatch(region):
+        return None
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return _AWS, f"https://s3.{region}.{domain}"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_on(value: str | None) -> bool:
+    return value is not None and value.lower() == "true"
+
+
+# ---- Options that cannot work
+
+
+def _check(options: Mapping[str, str]) -> None:
+    metastore, warehouse = options.get("metastore", "filesystem"), options.get("warehouse", "")
+    known = list(CatalogFactory.CATALOG_REGISTRY)
+    if metastore == "hive":
+        raise StreamConfigError(
+            "metastore=hive: pypaimon has no client for a Hive metastore; leave out metastore and uri, and give as "
+            "warehouse the directory in which Hive keeps its databases (hive.metastore.warehouse.dir)"
+        )
+    if metastore not in known:
+        hint = did_you_mean(nearest(metastore, known))
+        raise StreamConfigError(f"metastore={metastore}: pypaimon has no such catalog; give {', '.join(known)}.{hint}")
+    if metastore != "filesystem" and not options.get("uri"):
+        raise StreamConfigError(f"metastore={metastore}: give the address of the catalog's server as uri")
+    if metastore == "rest" and not options.get("token.provider"):
+        raise StreamConfigError("metastore=rest: give token.provider, either bear with a token, or dlf with its keys")
+    if not warehouse:
+        raise StreamConfigError(
+            "the catalog has no warehouse: give its directory, its URI, or its name in a REST catalog"
+        )
+    if metastore == "rest":
+        return
+    found = re.match(r"([a-z][a-z0-9+.-]+):", warehouse)
+    scheme = "" if found is None else found[1]
+    if scheme not in _SCHEMES:
+        known_schemes = ", ".join(each for each in _SCHEMES if each)
+        raise StreamConfigError(f"warehouse={warehouse}: pypaimon reads no '{scheme}' stores, but {known_schemes}")
+    if scheme in (*_S3, "oss", "gs") and not urlsplit(warehouse).netloc:
+        raise StreamConfigError(f"warehouse={warehouse}: names no bucket; give {scheme}://BUCKET/DIRECTORY")
+    if scheme == "oss" and not options.get("fs.oss.endpoint"):
+        raise StreamConfigError(f"warehouse={warehouse}: give the store's address as fs.oss.endpoint")
+    has_key, has_secret = (_has(options, names) for names in (_KEYS, _SECRETS))
+    if scheme in _S3 and has_key != has_secret:
+        lacking = "secret-key" if has_key else "access-key"
+        raise StreamConfigError(f"s3.access-key and s3.secret-key go together; give s3.{lacking}{_misspelled(options)}")
+
+
+def _has(options: Mapping[str, str], names: tuple[str, ...]) -> bool:
+    return any(_S3_OPTION.match(key) and key.endswith(names) for key in options)
+
+
+def _misspelled(options: Mapping[str, str]) -> str:
+    for key in options:
+        if (family := _S3_OPTION.match(key)) is not None:
+            name = key[family.end() :]
+            if (
+                name.replace(".", "-") not in _S3_NAMES
+                and name not in _S3_NAMES
+                and (meant := nearest(name, _S3_NAMES))
+            ):
+                return f". There is no option '{key}'.{did_you_mean(family[0] + meant)}"
+    return ""
+
+
+# ---- Errors of pypaimon and of clients
+
+
+@contextmanager
+def naming_causes(options: Mapping[str, str], name: str, catalog: Any = None) -> Iterator[None]:
+    """Turn the errors of pypaimon for a table into errors that name the cause.
+
+    Raises:
+        OpenTableError: The bucket, the warehouse, the database or the table is missing, or may not be read.
+        StoreError: The store failed in a way that may pass.
+    """
+    try:
+        yield
+    except PaimonStreamError:
+        raise
+    except TableNotExistException as error:
+        raise OpenTableError(f"table {name} does not exist{_what_is_missing(catalog, options, name)}") from error
+    except RESTException as error:
+        raise _of_rest(options, error) from error
+    except (CatalogException, OSError, RuntimeError) as error:
+        cause = _os_error(error)
+        if cause is None:
+            raise
+        place = Endpoint.of(options)
+        if _OTHER_REGION.search(str(cause)):
+            text = f"the bucket of {options.get('warehouse')} is in another region; correct s3.region: {cause}"
+            raise OpenTableError(text) from error
+        found = translated(name, cause)
+        if isinstance(found, CorruptTableError):
+            raise OpenTableError(f"{place} refuses: {cause}{_credentials(options)}") from error
+        if isinstance(found, StoreError):
+            raise StoreError(f"{place} failed: {cause}{_credentials(options)}") from error
+        raise
+
+
+def _of_rest(options: Mapping[str, str], error: Any) -> PaimonStreamError:
+    place, kind = Endpoint.of(options), type(error).__name__
+    text = " ".join(str(error.__cause__ or error).split())
+    for key, value in options.items():
+        if SECRET_KEY.fullmatch(key) and value:
+            text = text.replace(value, HIDDEN)
+    if kind in ("NotAuthorizedException", "ForbiddenException"):
+        return OpenTableError(f"{place} refuses: {text}; check token.provider and token, or its keys")
+    if kind in ("ServiceFailureException", "ServiceUnavailableException"):
+        return StoreError(f"{place} failed: {text}")
+    return OpenTableError(f"{place} does not answer as a REST catalog of Paimon: {text}; correct uri and warehouse")
+
+
+def _os_error(error: BaseException | None) -> OSError | None:
+    while error is not None:
+        if isinstance(error, OSError):
+            return error
+        error = error.__cause__
+    return None
+
+
+def _credentials(options: Mapping[str, str]) -> str:
+    if any("access" in key and "key" in key.lower() for key in options) or "AWS_ACCESS_KEY_ID" in os.environ:
+        return f"; check the credentials and their permissions{_misspelled(options)}"
+    return (
+        "; no credentials were given: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or s3.access-key and "
+        f"s3.secret-key{_misspelled(options)}"
+    )
+
+
+def _what_is_missing(catalog: Any, options: Mapping[str, str], name: str) -> str:
+    warehouse = options.get("warehouse", "")
+    database, _, table = name.partition(".")
+    try:
+        if options.get("metastore", "filesystem") == "filesystem" and not catalog.file_io.exists(warehouse):
+            parts = urlsplit(warehouse)
+            bucket = f"{parts.scheme}://{parts.netloc}"
+            if parts.netloc and not catalog.file_io.exists(bucket):
+                return f": there is no bucket {bucket}"
+            return f": there is no warehouse {warehouse}"
+        databases = catalog.list_databases()
+        if database not in databases:
+            return f": there is no database {database}; the warehouse {_there_is(database, databases)}"
+        return f"; {database} {_there_is(table, catalog.list_tables(database))}"
+    except Exception:  # noqa: BLE001 - the table is missing; more details are optional
+        return ""
+
+
+def _there_is(wanted: str, names: Iterable[str]) -> str:
+    found = sorted(names)
+    if not found:
+        return "holds nothing"
+    if (meant := nearest(wanted, found)) is not None:
+        return f"has {meant}"
+    more = "" if len(found) <= _MOST_NAMES else f" and {len(found) - _MOST_NAMES} more"
+    return f"has {', '.join(found[:_MOST_NAMES])}{more}"
