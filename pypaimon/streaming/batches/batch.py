@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,7 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.row_kinds import DELETE, NAMES, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.read_scope import ReadScope
-from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -31,6 +33,8 @@ else:
 
 
 _BEFORE, _AFTER, _DELETED = NAMES[UPDATE_BEFORE], NAMES[UPDATE_AFTER], NAMES[DELETE]
+
+R = TypeVar("R", bound="BatchRows")
 
 
 class BatchRows:
@@ -65,6 +69,22 @@ class BatchRows:
     @property
     def _scope(self) -> ReadScope:
         return self._chunk.scope.get()
+
+    @property
+    def _own(self) -> frozenset[str]:
+        """Columns that a transform of a copy made."""
+        return self._chunk.own
+
+    @property
+    def _fields(self) -> dict[str, DataField]:
+        """The columns of the table by the names that they have in the rows."""
+        return {field.name: field for field in self.schema.fields if field.name not in self._chunk.own}
+
+    def _with_rows(self: R, data: pa.Table, schema: TableSchema, own: frozenset[str]) -> R:
+        """This batch after a transform of a copy."""
+        other = copy(self)
+        other._chunk = replace(self._chunk, data=data, schema=schema, own=own)
+        return other
 
     def update_pairs(self) -> pa.Table:
         """One row per change, updates with the row before and after: `_row_kind`, `before`, `after`.
@@ -113,7 +133,7 @@ class BatchRows:
 
         `data.schema` is Arrow's schema of the columns of this batch.
         """
-        return self._chunk.plan.schema
+        return self._chunk.schema or self._chunk.plan.schema
 
     @property
     def begins_state(self) -> bool:

@@ -20,6 +20,7 @@ from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.model.row_kinds import NAMES, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import ROW_KIND, with_commit_columns, with_commit_fields
 from pypaimon.streaming.options.read_scope import ReadScope
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.reading.read import StreamRead, drop_prefetched
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.metrics import ScanMetrics
@@ -44,6 +45,8 @@ class BatchChunk:
         last: Whether this is the end of the plan.
         begins_state: Whether a full state begins here, so that everything before is void.
         scope: The rows of the table that the stream reads.
+        schema: The schema of the table with the names that a transform gave; None: that of the plan.
+        own: The columns that a transform made, which are not columns of the table.
     """
 
     plan: Plan
@@ -53,6 +56,8 @@ class BatchChunk:
     last: bool
     begins_state: bool = False
     scope: Lazy[ReadScope] = field(default_factory=lambda: Lazy.of(ReadScope()))
+    schema: TableSchema | None = None
+    own: frozenset[str] = frozenset()
 
     @property
     def position(self) -> Position | None:

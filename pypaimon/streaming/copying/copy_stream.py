@@ -17,6 +17,7 @@ from pypaimon.streaming.spec.copy_start import refuse_itself, spec_for_copy
 from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 from pypaimon.streaming.targets.paimon_target import PaimonRows
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
+from pypaimon.streaming.targets.transform import BatchTransform, Transform
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
 from pypaimon.streaming.writing.table_writer import TableWriter
 
@@ -28,6 +29,7 @@ def copy_stream(
     replace: bool = False,
     commit_interval: float | timedelta | None = None,
     on_open: Callable[[BlockingBatchStream], object] | None = None,
+    transform: Transform | None = None,
 ) -> Position | None:
     """Copy a stream into another Paimon table: the state first, then every change, with its row kind.
 
@@ -49,6 +51,7 @@ def copy_stream(
             schema begins another commit, and so does every plan of a table with `sequence.snapshot-ordering`. None:
             each plan is a commit.
         on_open: Called with the stream once a builder has opened it, for other threads and signal handlers.
+        transform: As for `replicate`.
 
     Returns:
         Where the source continues.
@@ -66,7 +69,7 @@ def copy_stream(
     """
     if not isinstance(writer, BlockingStreamWriter):
         raise StreamConfigError(f"copy_stream: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
-    copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval)
+    copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval, transform)
     if isinstance(source, StreamReadBuilder):
         refuse_itself(source.table, writer._opened.table.handle)
         while not _copy_from_start(source, copy, on_open):
@@ -94,7 +97,7 @@ def _copy_from_start(
 
 def _copy_batches(stream: BlockingBatchStream, copy: _TableCopy) -> None:
     try:
-        run(copy_batches(stream, copy.plans.apply, copy.commits))
+        run(copy_batches(stream, copy.apply, copy.commits))
     finally:
         copy.plans.leave()
 
@@ -105,11 +108,12 @@ async def copy_stream_async(
     *,
     replace: bool = False,
     commit_interval: float | timedelta | None = None,
+    transform: Transform | None = None,
 ) -> Position | None:
     """As `copy_stream`, for asyncio: the writer works on another thread."""
     if not isinstance(writer, StreamWriter):
         raise StreamConfigError(f"copy_stream_async: writer: expected an open StreamWriter, got {shown(writer)}")
-    copy = _TableCopy("copy_stream_async", writer._opened, replace, commit_interval)
+    copy = _TableCopy("copy_stream_async", writer._opened, replace, commit_interval, transform)
     if isinstance(source, StreamReadBuilder):
         refuse_itself(source.table, writer._opened.table.handle)
         while not await _copy_from_start_async(source, writer, copy):
@@ -132,7 +136,7 @@ async def _copy_from_start_async(source: StreamReadBuilder, writer: StreamWriter
 
 async def _copy_batches_async(stream: BatchStream, writer: StreamWriter, copy: _TableCopy) -> None:
     try:
-        await run_async(copy_batches(stream, copy.plans.apply, copy.commits, writer._call))
+        await run_async(copy_batches(stream, copy.apply, copy.commits, writer._call))
     finally:
         # If the loop was cancelled, a call may still be under way; closing the writer waits for it.
         if writer._is_free:
@@ -140,14 +144,23 @@ async def _copy_batches_async(stream: BatchStream, writer: StreamWriter, copy: _
 
 
 class _TableCopy:
-    def __init__(self, call: str, writer: TableWriter, replace: bool, interval: float | timedelta | None) -> None:
+    def __init__(
+        self,
+        call: str,
+        writer: TableWriter,
+        replace: bool,
+        interval: float | timedelta | None,
+        transform: Transform | None,
+    ) -> None:
         if writer.has_pending:
             raise StreamConfigError("rows wait in the writer: commit() or abort() before a stream is copied by it")
         self.plans = PlanTransactions(PaimonRows(writer.table, lambda: writer), replace)
         self.plans.shares_commits = interval is not None
+        self._changes = BatchTransform(call, transform)
+        self.apply = self._changes.apply_to(self.plans.apply)
         self.commits = None if interval is None else SharedCommits(call, self.plans, interval)
 
     def stream_of(self, source: StreamReadBuilder) -> StreamReadBuilder:
         stream = resolved(source)
-        spec = spec_for_copy(stream, self.plans.position_for(source_of(stream)))
+        spec = spec_for_copy(stream, self.plans.position_for(self._changes.of_source(source_of(stream))))
         return set_spec(source.copy(), spec if self.commits is None else self.commits.spec_of(stream.spec, spec))

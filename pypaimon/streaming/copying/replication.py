@@ -26,6 +26,7 @@ from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 from pypaimon.streaming.targets.target import Target
+from pypaimon.streaming.targets.transform import BatchTransform, Transform
 
 
 def replicate(
@@ -34,6 +35,7 @@ def replicate(
     *,
     on_open: Callable[[BlockingBatchStream], object] | None = None,
     commit_interval: float | timedelta | None = None,
+    transform: Transform | None = None,
 ) -> Position | None:
     """Copy a table to a target, and follow it: the state first, then every change, from where the target stands.
 
@@ -49,6 +51,9 @@ def replicate(
             that ends after this many seconds. Every target but a PaimonTarget commits earlier if no more rows are read
             yet, because its transaction holds locks; a PaimonTarget waits for them, because each commit is a snapshot.
             None: each plan has a transaction of its own.
+        transform: Changes each batch before the target gets it: a mapping of new column names by old ones, a
+            function from an Arrow table to an Arrow table, `SoftDeletes()` or `RowVersions()` of
+            `pypaimon.streaming.targets`, or a list of these. See docs/targets.md#transforms.
 
     Returns:
         Where the target stands.
@@ -58,27 +63,34 @@ def replicate(
             without a complete changelog.
         StreamConfigError: The builder has a start without the state, a range, a view, or leaves out changes or the
             kinds of rows; the target holds rows of another table, of another filter, shard or key, or rows that no
-            target has written; or `commit_interval` is given for a target without transactions.
+            target has written; `commit_interval` is given for a target without transactions; or `transform` drops or
+            changes a key, the kinds of rows or, with a key, their number.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream, or the target, says.
     """
     check_arguments("replicate", builder, target, on_open)
     commits = shared_commits("replicate", target, commit_interval)
-    while not _copy(builder, target, on_open, commits):
+    changes = BatchTransform("replicate", transform)
+    while not _copy(builder, target, on_open, commits, changes):
         pass
     return target.load_position()
 
 
 async def replicate_async(
-    builder: StreamReadBuilder, target: Target, *, commit_interval: float | timedelta | None = None
+    builder: StreamReadBuilder,
+    target: Target,
+    *,
+    commit_interval: float | timedelta | None = None,
+    transform: Transform | None = None,
 ) -> Position | None:
-    """As `replicate`, without blocking the event loop: the target works on another thread.
+    """As `replicate`, without blocking the event loop: the target and the transform work on another thread.
 
     If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
     """
     check_arguments("replicate_async", builder, target)
     commits = shared_commits("replicate_async", target, commit_interval)
-    while not await _copy_async(builder, target, commits):
+    changes = BatchTransform("replicate_async", transform)
+    while not await _copy_async(builder, target, commits, changes):
         pass
     return await finish_on_thread(target.load_position)
 
@@ -102,13 +114,14 @@ def _copy(
     target: Target,
     on_open: Callable[[BlockingBatchStream], object] | None,
     commits: SharedCommits | None,
+    changes: BatchTransform,
 ) -> bool:
     """Copy a stream up to its end. False: the columns have changed, and the target starts again with the state."""
     try:
-        with _stream_of(builder, target, commits).open_sync() as stream, _sharing(commits):
+        with _stream_of(builder, target, commits, changes).open_sync() as stream, _sharing(commits):
             if on_open is not None:
                 on_open(stream)
-            run(copy_batches(stream, target.apply, commits))
+            run(copy_batches(stream, _apply(target, changes), commits))
     except OtherColumnsError:
         if not _begins_again(target):
             raise
@@ -116,13 +129,15 @@ def _copy(
     return True
 
 
-async def _copy_async(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> bool:
+async def _copy_async(
+    builder: StreamReadBuilder, target: Target, commits: SharedCommits | None, changes: BatchTransform
+) -> bool:
     try:
-        copied = await finish_on_thread(_stream_of, builder, target, commits)
+        copied = await finish_on_thread(_stream_of, builder, target, commits, changes)
         async with copied.open() as stream:
             with _sharing(commits):
                 try:
-                    await run_async(copy_batches(stream, target.apply, commits, finish_on_thread))
+                    await run_async(copy_batches(stream, _apply(target, changes), commits, finish_on_thread))
                 finally:
                     if commits is not None:
                         await finish_on_thread(commits.take_back)
@@ -133,10 +148,17 @@ async def _copy_async(builder: StreamReadBuilder, target: Target, commits: Share
     return True
 
 
-def _stream_of(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> StreamReadBuilder:
+def _stream_of(
+    builder: StreamReadBuilder, target: Target, commits: SharedCommits | None, changes: BatchTransform
+) -> StreamReadBuilder:
     stream = resolved(builder)
-    spec = spec_for_copy(stream, _position(stream, target))
+    spec = spec_for_copy(stream, _position(stream, target, changes))
     return set_spec(builder.copy(), spec if commits is None else commits.spec_of(stream.spec, spec))
+
+
+def _apply(target: Target, changes: BatchTransform) -> Callable[[Any], None]:
+    plans = _plans_of(target)
+    return changes.apply_to(target.apply) if plans is None else changes.apply_to(target.apply, plans.take_back)
 
 
 def _sharing(commits: SharedCommits | None) -> AbstractContextManager[None]:
@@ -155,12 +177,12 @@ def _plans_of(target: Target) -> PlanTransactions | None:
     return plans if isinstance(plans, PlanTransactions) else None
 
 
-def _position(stream: ResolvedStream, target: Target) -> Position | None:
+def _position(stream: ResolvedStream, target: Target, changes: BatchTransform) -> Position | None:
     # A target of the user's own says only where it stands; ours also know which rows they hold.
     position, plans = target.load_position(), _plans_of(target)
     if position is None or plans is None:
         return position
-    return plans.position_for(source_of(stream))
+    return plans.position_for(changes.of_source(source_of(stream)))
 
 
 def _begins_again(target: Target) -> bool:
@@ -180,6 +202,7 @@ class Replication:
         first_pause: The pause after the first failure; half of it is random.
         longest_pause: Pauses double up to this one.
         commit_interval: As for `replicate`.
+        transform: As for `replicate`.
 
     Raises:
         StreamConfigError: An argument is invalid.
@@ -193,13 +216,16 @@ class Replication:
         first_pause: float | timedelta = 1.0,
         longest_pause: float | timedelta = 60.0,
         commit_interval: float | timedelta | None = None,
+        transform: Transform | None = None,
     ) -> None:
         check_arguments("Replication", builder, target)
         shared_commits("Replication", target, commit_interval)
+        BatchTransform("Replication", transform)
         self._builder = builder
         self._target = target
         self._backoff = backoff_of(5, first_pause, longest_pause)
         self._commit_interval = commit_interval
+        self._transform = transform
         self._sleeper = Sleeper(resolved(builder).clock)
         self._stream: BlockingBatchStream | None = None
         self._stopping = False
@@ -224,6 +250,7 @@ class Replication:
                         self._target,
                         on_open=self._opened,
                         commit_interval=self._commit_interval,
+                        transform=self._transform,
                     )
                     return
                 except PaimonStreamError as error:

@@ -16,6 +16,7 @@ from pypaimon.streaming.databases.stream import BlockingDatabaseStream, Blocking
 from pypaimon.streaming.databases.warehouses import refuse_another_warehouse, warehouse_of
 from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
 from pypaimon.streaming.options.arguments import needed
+from pypaimon.streaming.targets.transform import BatchTransform, Transform
 
 
 class DatabaseTarget(Protocol):
@@ -52,6 +53,7 @@ def copy_database(
     exclude: str | None = None,
     configure: Callable[[DatabaseStreamBuilder], object] | None = None,
     on_open: Callable[[BlockingDatabaseStream], object] | None = None,
+    transforms: Mapping[str, Transform] | None = None,
 ) -> DatabasePosition:
     """Copy all tables of a database to a target and keep the copy up to date: first their states, then every change.
 
@@ -70,6 +72,8 @@ def copy_database(
         configure: Called with the builder of the stream. The copy itself sets the start and the position.
         on_open: Called with each stream that is opened, for other threads and signal handlers: `stop`, `lag`, `retry`.
             There may be several streams, one after the other.
+        transforms: By table, without the database, what changes its rows: see `transform` of `replicate`. Others are
+            copied as they are.
 
     Returns:
         The position of the target.
@@ -92,9 +96,10 @@ def copy_database(
     )
     if configure is not None:
         configure(builder)
+    changes = {name: BatchTransform(f"copy_database: {name}", each) for name, each in (transforms or {}).items()}
     location = warehouse_of(catalog)
     refuse_another_warehouse(catalog, target.load_position(database, location), location)
-    while not _Copying(builder, target).is_done(database, location, on_open or (lambda _: None)):
+    while not _Copying(builder, target, changes).is_done(database, location, on_open or (lambda _: None)):
         pass
     return target.load_position(database, location)
 
@@ -107,6 +112,7 @@ async def copy_database_async(
     include: str | None = None,
     exclude: str | None = None,
     configure: Callable[[DatabaseStreamBuilder], object] | None = None,
+    transforms: Mapping[str, Transform] | None = None,
 ) -> DatabasePosition:
     """As `copy_database`, without blocking the event loop: it runs on another thread, which also calls `configure`.
 
@@ -126,15 +132,19 @@ async def copy_database_async(
         for stream in tuple(opened):
             stream.stop()
 
-    copy = partial(copy_database, include=include, exclude=exclude, configure=configure, on_open=on_open)
+    settings = {"include": include, "exclude": exclude, "configure": configure, "transforms": transforms}
+    copy = partial(copy_database, **settings, on_open=on_open)  # type: ignore[arg-type]
     return await finish_on_thread(copy, catalog, database, target, on_cancel=on_cancel)
 
 
 class _Copying:
     """One stream of a database that is applied to a target."""
 
-    def __init__(self, builder: DatabaseStreamBuilder, target: DatabaseTarget) -> None:
+    def __init__(
+        self, builder: DatabaseStreamBuilder, target: DatabaseTarget, changes: Mapping[str, BatchTransform]
+    ) -> None:
         self._builder = builder
+        self._changes = changes
         self._target = target
         self._open_table: str | None = None
         """The table whose plan was applied only partly so far."""
@@ -178,7 +188,8 @@ class _Copying:
                 return False
             try:
                 self._open_table = name
-                if not self._target.apply(batch):
+                changes = self._changes.get(name)
+                if not self._target.apply(batch if changes is None else changes.of(batch)):
                     return False
                 if batch.is_last:
                     self._open_table = None

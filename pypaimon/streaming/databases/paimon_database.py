@@ -204,7 +204,7 @@ def _fields_of(batch: AnyBatch) -> list[DataField]:
         StreamConfigError: A column of the batch is not a column of the table.
     """
     schema = batch.schema
-    fields = {field.name: field for field in schema.fields}
+    fields = batch._fields
     found = []
     for name in batch.rows.schema.names:
         if name not in fields:

@@ -107,8 +107,8 @@ def evolve_columns(alter: Alter, batch: AnyBatch, wanted: SavedState, known: Sav
     else:
         left = {int(field.id) for field in batch.schema.fields}
         dropped = [each for each in known.columns if each.field_id is not None and each.field_id not in left]
-        new = {each.field_id: each for each in wanted.columns if each.field_id is not None}
-        kept = [(each, new[each.field_id]) for each in known.columns if each.field_id in new]
+        new = {each.identity: each for each in wanted.columns}
+        kept = [(each, new[each.identity]) for each in known.columns if each.identity in new]
         _check(alter, known, wanted, dropped, kept)
         for column in dropped:
             alter.drop(column.name)
@@ -123,9 +123,9 @@ def evolve_columns(alter: Alter, batch: AnyBatch, wanted: SavedState, known: Sav
 def refuse_other_columns(
     known: SavedState, wanted: SavedState, held: str, where: str, is_exact: Callable[[str, str], bool] = is_equal_in
 ) -> None:
-    now = {column.field_id: column for column in wanted.columns}
+    now = {column.identity: column for column in wanted.columns}
     for column in known.columns:
-        found = now.get(column.field_id)
+        found = now.get(column.identity)
         if found is None or not _is_same(column, found, is_exact):
             raise OtherColumnsError(
                 f"column '{column.name}' of type {_shown(column)} is not what {held} any more.",
@@ -153,12 +153,12 @@ def _rename(alter: Alter, names: dict[str, str]) -> None:
 def _check(
     alter: Alter, known: SavedState, wanted: SavedState, dropped: list[Column], kept: list[tuple[Column, Column]]
 ) -> None:
-    before, now = {each.field_id for each in known.columns}, {each.field_id for each in wanted.columns}
+    before, now = {each.identity for each in known.columns}, {each.identity for each in wanted.columns}
     for column in known.columns:
-        if column not in dropped and column.field_id not in now:
+        if column not in dropped and column.identity not in now:
             raise _unfollowed(f"column '{column.name}' was read before, and is not now")
     for column in wanted.columns:
-        if column.field_id not in before and (column.field_id or 0) <= known.highest_field_id:
+        if column.identity not in before and (column.field_id or 0) <= known.highest_field_id:
             raise _unfollowed(f"column '{column.name}' was not read before")
     for old, new in kept:
         if not old.inside.items() <= new.inside.items():

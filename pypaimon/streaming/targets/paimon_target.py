@@ -173,11 +173,11 @@ class PaimonTarget(TransactionTarget):
     def _open_writer(self) -> TableWriter:
         return TableWriter(self._table, WriterSettings(self._user, is_named=self._resumes, maintains=self._maintains))
 
-    def _fitted(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
+    def _fitted(self, rows: pa.Table, fields: Mapping[str, DataField]) -> pa.Table:
         kinds = rows[ROW_KIND] if ROW_KIND in rows.schema.names and ROW_KIND not in self._schema.names else None
         values = rows if kinds is None else rows.drop_columns([ROW_KIND])
         self._check_columns(values.schema)
-        types = {field.name: field.type for field in schema.fields}
+        types = {name: field.type for name, field in fields.items()}
         columns = [
             self._cast(values[field.name], field, types.get(field.name))
             if field.name in values.schema.names
@@ -232,7 +232,7 @@ def _as_arrow(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         ) from error
 
 
-Fit = Callable[[pa.Table, TableSchema], pa.Table]
+Fit = Callable[[pa.Table, Mapping[str, DataField]], pa.Table]
 
 
 class PaimonRows(TransactionalTable):
@@ -247,7 +247,7 @@ class PaimonRows(TransactionalTable):
     Args:
         table: The table.
         open_writer: Returns an open writer of the table; called again after an error has ended the last one.
-        fit: Converts rows, read with a schema of the source, to the columns of the table.
+        fit: Converts rows with some columns of the source to the columns of the table.
         shared: Others write to the table too: a full state is added to what is there.
         follows_columns: The caller alters the columns of the table when those of the source change.
 
@@ -307,7 +307,7 @@ class PaimonRows(TransactionalTable):
         if batch.begins_state:
             self._begin_state(batch)
         if batch.num_rows:
-            self._current.write(self._fit(self._rows(batch), batch.schema))
+            self._current.write(self._fit(self._rows(batch), batch._fields))
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         held = self._current.position

@@ -44,6 +44,11 @@ class Column:
     inside: dict[str, int]
     types: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def identity(self) -> int | str:
+        """What stays when the column is renamed: the id of its field, otherwise its name."""
+        return self.name if self.field_id is None else self.field_id
+
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
@@ -104,7 +109,7 @@ class SavedState:
             keys: The key columns of the target. None if the target does not save its keys.
         """
         source = SourceTable.of_batch(batch)
-        fields = {each.name: each for each in batch.schema.fields}
+        fields = batch._fields
         columns = []
         for name, kind in described:
             found = fields.get(name)
