@@ -13,10 +13,14 @@ from types import TracebackType
 from typing import Any
 
 from support.repository import TESTS, cached
+from support.samples import IS_DIFFERENTIAL
 
 SOURCES = TESTS / "live_java"
 POM = SOURCES / "pom.xml"
 COMMANDS = ("mvn", "javac", "java")
+OTHER_JARS = "LIVE_JAVA_JARS"
+HAS_OTHER_JARS = OTHER_JARS in os.environ
+"""Whether it is another Paimon than the release, such as that of its sources."""
 HEAP = "-Xmx1g"
 SHORT_LIVED = (
     "-XX:+UseSerialGC",
@@ -42,13 +46,18 @@ def missing_commands(path: str | None = None) -> list[str]:
 
 
 def class_path() -> str:
-    """The harness and its jars, which Maven downloads and javac compiles at their first use on a machine."""
-    jars, programs = cached("jars", POM.read_bytes(), _download), sorted(SOURCES.glob("*.java"))
+    """The harness and its jars, which Maven downloads and javac compiles at their first use on a machine.
+
+    `LIVE_JAVA_JARS` names a directory with the jars of another Paimon, such as one that was built from its sources.
+    """
+    given, programs = os.environ.get(OTHER_JARS), sorted(SOURCES.glob("*.java"))
+    jars = Path(given) if given else cached("jars", POM.read_bytes(), _download)
 
     def compile_to(directory: Path) -> None:
         run_command("javac", "-nowarn", "-d", directory, "-cp", f"{jars}/*", *programs)
 
-    sources = b"".join(path.read_bytes() for path in (POM, *programs))
+    release = ",".join(sorted(path.name for path in jars.glob("paimon-*.jar"))).encode()
+    sources = b"".join((release, *(path.read_bytes() for path in (POM, *programs))))
     return os.pathsep.join((str(cached("live-java", sources, compile_to)), f"{jars}/*"))
 
 
@@ -68,7 +77,7 @@ class LiveJava:
         is_short_lived: Whether it ends before the best code that compilers can make would pay.
     """
 
-    def __init__(self, is_short_lived: bool = "DIFFERENTIAL_HISTORIES" not in os.environ) -> None:
+    def __init__(self, is_short_lived: bool = not IS_DIFFERENTIAL) -> None:
         options = (*SHORT_LIVED, HEAP, "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
         # A JVM does not look at TMPDIR.
         options = (*options, f"-Djava.io.tmpdir={tempfile.gettempdir()}")
