@@ -50,9 +50,9 @@ lint: $(VENV)/ready ## Style and types
 corpus: $(VENV)/ready ## Our reads compared with Java's
 	$(RUN) pypaimon/tests/support/run.py support.corpus.report $(ARGS)
 
-differential: $(VENV)/ready ## Random histories next to live Java, some minutes (needs Maven and a JDK; N=n)
+differential: $(VENV)/ready ## Random histories next to live Java, some minutes (needs Maven and a JDK; N=n, KIND=tracked for one kind)
 	@echo "TEST_SEED=$(TEST_SEED) draws these histories again"
-	TEST_SEED=$(TEST_SEED) DIFFERENTIAL_HISTORIES=$(or $(N),300) $(PYTEST) -s pypaimon/tests/histories/differential_test.py $(addprefix pypaimon/tests/writing/, java_twins_test.py java_race_test.py) pypaimon/tests/maintenance/maintain_java_test.py $(ARGS)
+	TEST_SEED=$(TEST_SEED) DIFFERENTIAL_HISTORIES=$(or $(N),300) DIFFERENTIAL_KIND="$(KIND)" $(PYTEST) -s $(addprefix pypaimon/tests/, histories/differential_test.py writing/java_twins_test.py writing/java_race_test.py maintenance/maintain_java_test.py compaction/histories_java_test.py) $(ARGS)
 
 soak: $(VENV)/feeds-ready ## Long forms, hours: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
 	@echo "TEST_SEED=$(TEST_SEED) draws these samples again"

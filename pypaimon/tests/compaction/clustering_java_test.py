@@ -21,10 +21,10 @@ from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.java.live import LiveJava
-from support.samples import SOAK, sample_seed
+from support.samples import sample_seed
 from support.tables.handles import read_with, write_by_stream
 
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 CLUSTERED = {
     "clustering.incremental": "true",
@@ -64,10 +64,6 @@ class Clustered:
                 pa.Table.from_pylist([dict(zip(COLUMNS.names, row, strict=True)) for row in rows], schema=COLUMNS),
             )
         self.model += rows
-
-    def delete(self, seed: int) -> None:
-        self.java.call("delete", seed=seed, flushes=[])
-        self.model = self.java_rows()
 
     def java_rows(self) -> list[Row]:
         reply = self.java.call("read", options={"scan.mode": "latest-full"})
@@ -110,31 +106,6 @@ def drawn(rng: random.Random, count: int, partitions: int = 2) -> list[Row]:
         return rng.randrange(partitions), x, rng.randrange(1000), rng.choice([None, "a", "bb", f"{rng.random()}"])
 
     return [one() for _ in range(count)]
-
-
-@pytest.mark.parametrize("seed", range(40 if SOAK else 4))
-def test_the_same_is_due_and_both_continue(java: LiveJava, tmp_path: Path, seed: int) -> None:
-    rng = random.Random(f"{sample_seed()} {seed}")
-    vectors = seed % 2 == 1
-    shared = Clustered(java, tmp_path, **({"deletion-vectors.enabled": "true"} if vectors else {}))
-    for turn in range(12):
-        shared.write(drawn(rng, rng.choice([1, 5, 50, 400, 1500])), by_java=rng.random() < 0.5)
-        if vectors and rng.random() < 0.3:
-            shared.delete(turn)
-        full = rng.random() < 0.2
-        ours, javas = shared.due(full=full), shared.due_in_java(full=full)
-        # Since Java 2, large files of level 0 are taken along. Java 1.4 takes the next level with them too.
-        assert ours == javas or len(ours) == len(javas)
-        assert all(any(files <= others and level <= other for others, other in javas) for files, level in ours)
-        if rng.random() < 0.7:
-            if rng.random() < 0.5:
-                java.call("cluster", full=full)
-            else:
-                compact(shared.table, full=full)
-            shared.check()
-    shared.write(drawn(rng, 50), by_java=True)
-    assert compact(shared.table, full=True).new_snapshot_ids
-    shared.check()
 
 
 def test_partitions_that_are_not_chosen_are_sorted_once_they_are_idle(java: LiveJava, tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.java.live import LiveJava
-from support.java.shared_table import Shared
 from support.samples import SOAK
 from support.tables.handles import current_files, read_with, sorted_rows, write_by_stream
 from support.tables.streamed_table import Table
@@ -151,50 +149,3 @@ def test_random_histories(tmp_path_factory: pytest.TempPathFactory, steps: list[
 
 def _alter(table: Table, change: SchemaChange) -> None:
     table.catalog.alter_table(table.name, [change], False)
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("vectors", ["false", "true"])
-def test_java_reads_the_same_ids_and_goes_on(java: LiveJava, tmp_path: Path, vectors: str) -> None:
-    options = {**TRACKED, "deletion-vectors.enabled": vectors, "compaction.min.file-num": "2"}
-    shared = TrackedShared(java, tmp_path, options)
-    made = 0
-    for turn in range(6):
-        shared.javas(*((10 * turn + each, f"java {turn}") for each in range(4)))
-        shared.ours(*((100 + 10 * turn + each, f"ours {turn}") for each in range(3)))
-        if vectors == "true" and turn in (2, 4):
-            java.call("delete", seed=turn, flushes=[])
-        before = shared.tracked()
-        assert before == shared.tracked_here()
-        if turn == 3:
-            java.call("compact", full=True, options={"write-only": "false"})
-        else:
-            made += len(compact(shared.table, full=True).new_snapshot_ids)
-        assert shared.tracked_here() == before
-        assert shared.tracked() == before
-    assert made >= 4
-    # Java finds rows by the statistics of the new files.
-    wanted = shared.tracked()[-1]
-    found = java.call("read", options={"scan.mode": "latest-full"}, filter=["id", "=", wanted[2]])
-    assert wanted[3] in [row[-1] for split in found["plans"][0]["splits"] for row in split["rows"]]
-
-
-class TrackedShared(Shared):
-    def __init__(self, java: LiveJava, warehouse: Path, options: dict[str, str]) -> None:
-        super().__init__(java, warehouse, keyed=False)
-        self.warehouse = warehouse / "tracked"
-        java.call(
-            "create", warehouse=str(self.warehouse), fields=[["id", "BIGINT NOT NULL"], ["name", "STRING"]],
-            partition_keys=[], primary_keys=[], options=options,
-        )  # fmt: skip
-
-    def tracked(self) -> list[tuple[int, int, int, str]]:
-        """Row id, sequence number, and the row, as Java reads them."""
-        reply = self.java.call("read", options={"scan.mode": "latest-full"}, system_table="row_tracking")
-        assert reply["end"] == "waiting", reply
-        rows = [row for plan in reply["plans"] for split in plan["splits"] for row in split["rows"]]
-        return sorted((int(row[-2]), int(row[-1]), int(row[-4]), row[-3]) for row in rows)
-
-    def tracked_here(self) -> list[tuple[int, int, int, str]]:
-        builder = stream_read_builder(self.table, view="row_tracking").with_end(latest=True)
-        return sorted((row["_ROW_ID"], row["_SEQUENCE_NUMBER"], row["id"], row["name"]) for row in read_with(builder))

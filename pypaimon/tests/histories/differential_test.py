@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -23,17 +21,16 @@ from support.corpus.values import column_values, literal
 from support.java.compare import examine
 from support.java.families import FAMILIES
 from support.java.followed import Tally
-from support.java.histories import History, histories
+from support.java.histories import History, random_histories
 from support.java.live import COMMANDS, LiveJava, missing_commands
 from support.process_state import in_zone
 from support.repository import TESTS
-from support.samples import sample_seed
+from support.samples import IS_DIFFERENTIAL, drawn_kinds, histories
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
-LONG = "DIFFERENTIAL_HISTORIES" in os.environ
-HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "8"))
-DRAWN = FAMILIES if LONG else random.Random(f"{sample_seed()} families").sample(FAMILIES, 4)
+LONG = IS_DIFFERENTIAL
+DRAWN = drawn_kinds("families", FAMILIES, 4)
 """Which kinds of tables are looked at: some in the short form."""
 FOUND = json.loads((TESTS / "live_java" / "found.json").read_text())
 LOCAL = "TIMESTAMP(3) WITH LOCAL TIME ZONE"
@@ -64,7 +61,7 @@ WEEK = ["2024-06-15T20:00:00", "2024-06-16T02:30:00.500", "2024-06-18T00:00:00",
 BUDGET = settings(
     deadline=None,
     derandomize=not LONG,
-    max_examples=max(1, HISTORIES // len(DRAWN)),
+    max_examples=histories(8, len(DRAWN)),
     phases=(Phase.generate, Phase.shrink),
     print_blob=False,
     suppress_health_check=list(HealthCheck),
@@ -216,7 +213,7 @@ def test_random_histories(java: LiveJava, family: str) -> None:
     @BUDGET
     @given(st.data())
     def compare(data: st.DataObject) -> None:
-        history = data.draw(histories(family))
+        history = data.draw(random_histories(family))
         findings = [str(finding) for finding in examine(java, history, tally)]
         if findings:
             pytest.fail("\n".join([json.dumps(history.to_json()), *findings]), pytrace=False)

@@ -22,6 +22,7 @@ import java.util.Objects;
 import java.util.TimeZone;
 import java.util.TreeMap;
 import org.apache.paimon.CoreOptions;
+import org.apache.paimon.Snapshot;
 import org.apache.paimon.append.AppendCompactCoordinator;
 import org.apache.paimon.append.AppendCompactTask;
 import org.apache.paimon.append.dataevolution.DataEvolutionCompactCoordinator;
@@ -128,22 +129,30 @@ public final class Harness {
         Harness harness = new Harness(scratch.getPath());
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            ObjectNode reply = JSON.createObjectNode();
-            try {
-                harness.run(JSON.readTree(line), reply);
-            } catch (Exception | LinkageError | AssertionError error) {
-                reply.removeAll();
-                reply.set("error", failure(error));
-            }
-            out.println(JSON.writeValueAsString(reply));
+            out.println(JSON.writeValueAsString(harness.answer(JSON.readTree(line))));
         }
         harness.ioManager.close();
         System.exit(0);
     }
 
+    private ObjectNode answer(JsonNode command) {
+        ObjectNode reply = JSON.createObjectNode();
+        try {
+            run(command, reply);
+        } catch (Exception | LinkageError | AssertionError error) {
+            reply.removeAll();
+            reply.set("error", failure(error));
+        }
+        return reply;
+    }
+
     private void run(JsonNode command, ObjectNode reply) throws Exception {
         String what = command.get("do").asText();
         switch (what) {
+            case "several" -> {
+                ArrayNode answers = reply.putArray("answers");
+                command.get("commands").forEach(each -> answers.add(answer(each)));
+            }
             case "zone" -> zone(command.get("zone").asText());
             case "create" -> create(command);
             case "write" -> write(command);
@@ -151,6 +160,7 @@ public final class Harness {
             case "delete" -> delete(command);
             case "compact" -> compact(command);
             case "cluster" -> clustering(command).run(++identifier);
+            case "due" -> due(command, reply);
             case "due_clusters" -> clustering(command).describe(reply);
             case "overwrite" -> overwrite(command);
             case "drop_partitions" -> commit(command, (commit) -> commit.truncatePartitions(partitions(command)));
@@ -177,9 +187,11 @@ public final class Harness {
             case "rollback_to_tag" -> table(command).rollbackTo(command.get("tag").asText());
             case "fast_forward" -> table(command).fastForward(command.get("name").asText());
             case "schema" -> describe(command, reply);
+            case "rows" -> rows(command, reply);
             case "read" -> read(command, reply);
             case "follow" -> followers.put(command.get("name").asText(), new Follower(command));
             case "poll" -> followers.get(command.get("name").asText()).poll(1, reply);
+            case "news" -> followers.get(command.get("name").asText()).news(reply);
             case "unfollow" -> followers.remove(command.get("name").asText()).result(reply);
             default -> throw new IllegalArgumentException("no such command: " + what);
         }
@@ -406,11 +418,11 @@ public final class Harness {
             // A writer that clusters buckets closes what it is given.
             write.withIOManager(IOManager.create(ioManager.tempDirs()));
             if (table.coreOptions().dataEvolutionEnabled()) {
-                DataEvolutionCompactCoordinator coordinator = new DataEvolutionCompactCoordinator(table, false, false);
                 try {
-                    for (DataEvolutionCompactTask task : coordinator.plan()) {
+                    for (DataEvolutionCompactTask task : coordinator(table).plan()) {
                         messages.add(task.doCompact(table, "compactor"));
                     }
+                    messages.addAll(movedVectors(table, messages));
                 } catch (EndOfScanException nothing) {
                     return;
                 }
@@ -441,6 +453,54 @@ public final class Harness {
                 messages.addAll(write.prepareCommit(true, identifier));
             }
             commit.commit(identifier, messages);
+        }
+    }
+
+    /** Of data files only. Java 2 takes the snapshot too. */
+    private static DataEvolutionCompactCoordinator coordinator(FileStoreTable table) throws Exception {
+        Snapshot latest = table.snapshotManager().latestSnapshot();
+        if (latest == null) {
+            throw new EndOfScanException();
+        }
+        Class<DataEvolutionCompactCoordinator> type = DataEvolutionCompactCoordinator.class;
+        try {
+            return type.getConstructor(FileStoreTable.class, boolean.class, boolean.class)
+                    .newInstance(table, false, false);
+        } catch (NoSuchMethodException newer) {
+            return type.getConstructor(FileStoreTable.class, boolean.class, boolean.class, Snapshot.class)
+                    .newInstance(table, false, false, latest);
+        }
+    }
+
+    /** The deletion vectors of files that a compaction replaces, in Java 2. Java 1.4 has no such tables. */
+    @SuppressWarnings("unchecked")
+    private static List<CommitMessage> movedVectors(FileStoreTable table, List<CommitMessage> messages)
+            throws Exception {
+        if (!table.coreOptions().deletionVectorsEnabled()) {
+            return List.of();
+        }
+        String name = "org.apache.paimon.append.dataevolution.DataEvolutionCompactDeletionVectorRewriter";
+        Class<?> type = Class.forName(name);
+        Object rewriter = type.getConstructor(FileStoreTable.class, Snapshot.class)
+                .newInstance(table, table.snapshotManager().latestSnapshot());
+        return (List<CommitMessage>) type.getMethod("rewriteDeletionVectors", List.class).invoke(rewriter, messages);
+    }
+
+    /** options; the reply holds the files of each task of a table without buckets that is due. */
+    private void due(JsonNode command, ObjectNode reply) throws Exception {
+        FileStoreTable table = table(command);
+        ArrayNode tasks = reply.putArray("units");
+        try {
+            List<List<DataFileMeta>> found = table.coreOptions().dataEvolutionEnabled()
+                    ? coordinator(table).plan().stream().map(DataEvolutionCompactTask::compactBefore).toList()
+                    : new AppendCompactCoordinator(table, false)
+                            .run().stream().map(AppendCompactTask::compactBefore).toList();
+            for (List<DataFileMeta> files : found) {
+                ArrayNode names = tasks.addObject().putArray("files");
+                files.forEach(file -> names.add(file.fileName()));
+            }
+        } catch (EndOfScanException nothing) {
+            // The table has no files.
         }
     }
 
@@ -481,6 +541,39 @@ public final class Harness {
     }
 
     // ---- streaming
+
+    /** The rows of a batch read, and the names of the files: options, system_table, branch, filter. */
+    private void rows(JsonNode command, ObjectNode reply) throws Exception {
+        Table table = table(command);
+        if (command.hasNonNull("system_table")) {
+            table = SystemTableLoader.load(command.get("system_table").asText(), (FileStoreTable) table);
+        }
+        RowType type = table.rowType();
+        ReadBuilder builder = table.newReadBuilder();
+        if (command.hasNonNull("filter")) {
+            builder.withFilter(predicate(command.get("filter"), type));
+        }
+        List<Split> splits = builder.newScan().plan().splits();
+        type.getFieldNames().forEach(reply.putArray("columns")::add);
+        ArrayNode types = reply.putArray("types");
+        type.getFields().forEach(field -> types.add(field.type().asSQLString()));
+        ArrayNode files = reply.putArray("files");
+        ArrayNode rows = reply.putArray("rows");
+        TableRead read = builder.newRead();
+        for (Split split : splits) {
+            if (split instanceof DataSplit data) {
+                data.dataFiles().forEach(file -> files.add(file.fileName()));
+            }
+            try (RecordReader<InternalRow> reader = read.createReader(split)) {
+                reader.forEachRemaining(row -> {
+                    ArrayNode values = rows.addArray();
+                    for (int i = 0; i < type.getFieldCount(); i++) {
+                        values.add(value(get(row, i, type.getTypeAt(i)), type.getTypeAt(i)));
+                    }
+                });
+            }
+        }
+    }
 
     private void read(JsonNode command, ObjectNode reply) {
         Follower follower = new Follower(command);
@@ -634,6 +727,14 @@ public final class Harness {
             for (int i = 0; i < type.getFieldCount(); i++) {
                 target.add(value(get(row, i, type.getTypeAt(i)), type.getTypeAt(i)));
             }
+        }
+
+        /** What came since the last call. */
+        private void news(ObjectNode reply) {
+            poll(1, reply);
+            result(reply);
+            reply.set("plans", plans.deepCopy());
+            plans.removeAll();
         }
 
         private void result(ObjectNode reply) {

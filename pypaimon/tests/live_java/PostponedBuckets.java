@@ -44,7 +44,9 @@ final class PostponedBuckets {
         Map<Boolean, List<ManifestEntry>> waiting = files.stream()
                 .collect(Collectors.partitioningBy(each -> each.bucket() == BucketMode.POSTPONE_BUCKET));
         List<ManifestEntry> real = waiting.get(false);
-        int buckets = real.isEmpty() ? table.coreOptions().postponeDefaultBucketNum() : real.get(0).totalBuckets();
+        // In Java 2 the option has no default.
+        int least = Integer.parseInt(table.options().getOrDefault("postpone.default-bucket-num", "1"));
+        int buckets = real.isEmpty() ? least : real.get(0).totalBuckets();
         Map<String, String> options = new HashMap<>(table.options());
         options.put("bucket", String.valueOf(buckets));
         options.put("write-only", "false");

@@ -6,7 +6,6 @@ histories; the machine needs Maven and a JDK.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -21,14 +20,13 @@ from support.maintenance.twin_kinds import KINDS
 from support.maintenance.twin_roots import MAIN, Roots
 from support.maintenance.twin_rules import RULES, Comparison
 from support.maintenance.twin_table import TwinTable
-from support.samples import seeded
+from support.samples import drawn_kinds, histories, seeded
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.soak]
 
-LONG = "DIFFERENTIAL_HISTORIES" in os.environ
-HISTORIES = max(1, int(os.environ.get("DIFFERENTIAL_HISTORIES", "1")) // (3 * len(KINDS)))
+DRAWN = sorted(drawn_kinds("kinds of twins", list(KINDS), 13))
+HISTORIES = histories(1, 3 * len(DRAWN))
 """Histories of each kind: 2,000 in all if `make soak` asks for 6,000."""
-DRAWN = list(KINDS) if LONG else sorted(seeded("kinds of twins").sample(list(KINDS), 13))
 """Which kinds of tables are looked at: some in the short form."""
 EXPLAINED: Counter[str] = Counter()
 """How many files each rule has explained."""

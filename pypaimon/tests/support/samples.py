@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+_HISTORIES = "DIFFERENTIAL_HISTORIES"
+_KIND = "DIFFERENTIAL_KIND"
+IS_DIFFERENTIAL = _HISTORIES in os.environ
+"""Whether random histories next to live Java are run in their long form: `make differential`."""
 VARIABLE = "TEST_SEED"
 SEED = 20_261_126
 """The seed of `make test`. `make soak` draws another one each time and prints it."""
@@ -55,3 +59,15 @@ def some(name: str, of: Sequence[T], count: int) -> list[T]:
         return list(of)
     drawn = seeded(name).sample(range(len(of)), count)
     return [of[index] for index in sorted(drawn)]
+
+
+def drawn_kinds(name: str, of: Sequence[T], short: int) -> list[T]:
+    """The kinds of tables of random histories: `short` of them; in the long form all, or the one that KIND names."""
+    if IS_DIFFERENTIAL:
+        return [kind for kind in of if os.environ.get(_KIND, "") in ("", kind)]
+    return seeded(name).sample(list(of), short)
+
+
+def histories(short: int, kinds: int = 1) -> int:
+    """How many random histories each of some kinds has: `short` together, or as many as N of `make differential`."""
+    return max(1, int(os.environ.get(_HISTORIES, short)) // max(1, kinds))

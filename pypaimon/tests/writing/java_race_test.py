@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,11 +18,12 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import StreamReadBuilder, stream_write_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import JavaError, LiveJava
+from support.samples import histories
 from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
-COMMITS = int(os.environ.get("DIFFERENTIAL_HISTORIES", "10"))
+COMMITS = histories(10)
 OURS = 1_000_000
 """Keys of ours begin here, those of Java at 0."""
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])

@@ -6,18 +6,16 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from support.java.histories import History, histories
+from support.java.histories import History, random_histories
 from support.java.live import LiveJava
 from support.java.twins import TwinTally, twins_differ
-from support.samples import sample_seed
+from support.samples import IS_DIFFERENTIAL, drawn_kinds, histories
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
@@ -25,12 +23,12 @@ KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
 COMPACTED = ("deletion vectors", "evolution", "tracked")
 """Families that are about compactions."""
 FAMILIES = ("append", *KEYED, "dynamic", "postpone", "variants", "containers", "blobs", *COMPACTED)
-LONG = "DIFFERENTIAL_HISTORIES" in os.environ
-DRAWN = FAMILIES if LONG else random.Random(f"{sample_seed()} twins").sample(FAMILIES, 2)
+LONG = IS_DIFFERENTIAL
+DRAWN = drawn_kinds("twins", FAMILIES, 2)
 BUDGET = settings(
     deadline=None,
     derandomize=not LONG,
-    max_examples=max(1, int(os.environ.get("DIFFERENTIAL_HISTORIES", "4")) // len(DRAWN)),
+    max_examples=histories(4, len(DRAWN)),
     phases=(Phase.generate, Phase.shrink),
     print_blob=False,
     suppress_health_check=list(HealthCheck),
@@ -47,17 +45,17 @@ def _drawn(family: str) -> st.SearchStrategy[History]:
             }
         )
         keyed = st.sampled_from([each for each in KEYED if each != "first-row"])
-        return st.builds(_with_options, keyed.flatmap(histories), marked)
+        return st.builds(_with_options, keyed.flatmap(random_histories), marked)
     if family == "tracked":
         marked = st.fixed_dictionaries({"deletion-vectors.enabled": st.sampled_from(["false", "true"])})
-        return st.builds(_with_options, histories("append").map(_tracked), marked)
+        return st.builds(_with_options, random_histories("append").map(_tracked), marked)
     if family != "dynamic":
-        return histories(family)
+        return random_histories(family)
     options = st.fixed_dictionaries(
         {"bucket": st.just("-1"), "dynamic-bucket.target-row-num": st.sampled_from(["1", "2", "5"])},
         optional={"dynamic-bucket.max-buckets": st.sampled_from(["2", "3"])},
     )
-    return st.builds(_with_options, st.sampled_from(KEYED).flatmap(histories), options)
+    return st.builds(_with_options, st.sampled_from(KEYED).flatmap(random_histories), options)
 
 
 def _tracked(history: History) -> History:

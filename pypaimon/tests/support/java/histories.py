@@ -119,7 +119,7 @@ class History:
 
 
 @st.composite
-def histories(draw: st.DrawFn, family: str) -> History:
+def random_histories(draw: st.DrawFn, family: str) -> History:
     base = draw(st.sampled_from(BASES.get(family, (family,))))
     keyed = base not in ("append", "evolution")
     crossing = family == "cross-partition"

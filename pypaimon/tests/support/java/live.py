@@ -13,9 +13,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from support.repository import TESTS, cached
+from support.samples import IS_DIFFERENTIAL
 
 SOURCES = TESTS / "live_java"
 COMMANDS = ("mvn", "javac", "java")
+OTHER_JARS = Path(found) if (found := os.environ.get("LIVE_JAVA_JARS")) else None
+"""The jars of another Paimon than the release, such as one that was built from its sources."""
 HEAP = "-Xmx1g"
 SHORT_LIVED = (
     "-XX:+UseSerialGC",
@@ -40,20 +43,25 @@ def missing_commands(path: str | None = None) -> list[str]:
     return [name for name in COMMANDS if shutil.which(name, path=path) is None]
 
 
-def class_path(folder: Path = SOURCES, others: str = "") -> str:
+def class_path(folder: Path = SOURCES, others: str = "", jars: Path | None = None) -> str:
     """The programs of a folder and their jars: downloaded by Maven, and compiled, at their first use on a machine.
 
     Args:
         folder: It has the programs, and the `pom.xml` that names the jars.
         others: A class path that the programs need in addition.
+        jars: A directory with other jars than those of the `pom.xml`.
     """
     pom, programs = folder / "pom.xml", sorted(folder.glob("*.java"))
     goal = ("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies")
-    jars = cached(
-        f"{folder.name}-jars", pom.read_bytes(), lambda target: run_command(*goal, f"-DoutputDirectory={target}")
-    )
+    release = b""
+    if jars is None:
+        jars = cached(
+            f"{folder.name}-jars", pom.read_bytes(), lambda target: run_command(*goal, f"-DoutputDirectory={target}")
+        )
+    else:
+        release = ",".join(sorted(path.name for path in jars.glob("paimon-*.jar"))).encode()
     needed = os.pathsep.join(filter(None, (others, f"{jars}/*")))
-    sources = b"".join(path.read_bytes() for path in (pom, *programs))
+    sources = b"".join((release, *(path.read_bytes() for path in (pom, *programs))))
     compiler = ("javac", "-nowarn", "-cp", needed, "-d")
     classes = cached(f"{folder.name}-classes", sources, lambda target: run_command(*compiler, target, *programs))
     return os.pathsep.join((str(classes), needed))
@@ -138,6 +146,8 @@ class LiveJava(JavaProgram):
         is_short_lived: Whether it ends before the best code that compilers can make would pay.
     """
 
-    def __init__(self, is_short_lived: bool = "DIFFERENTIAL_HISTORIES" not in os.environ) -> None:
+    def __init__(self, is_short_lived: bool = not IS_DIFFERENTIAL) -> None:
         options = (HEAP, "--add-opens=java.base/java.nio=ALL-UNNAMED")
-        super().__init__("Harness", class_path(), *options, *(("-XX:TieredStopAtLevel=1",) if is_short_lived else ()))
+        if is_short_lived:
+            options = (*options, "-XX:TieredStopAtLevel=1")
+        super().__init__("Harness", class_path(jars=OTHER_JARS), *options)

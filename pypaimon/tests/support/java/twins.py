@@ -287,7 +287,7 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
         assigner.follow(TableState(directory, directory.snapshots.get_latest_snapshot()).index)
     for rows in flushes:
         columns = [
-            pa.array([_value(row[index + 1], str(of_paimon), kind) for row in rows], kind)
+            pa.array([arrow_value(row[index + 1], str(of_paimon), kind) for row in rows], kind)
             for index, (_, of_paimon, kind) in enumerate(fields)
         ]
         if keyed:
@@ -310,7 +310,7 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
         (Path(str(table.table_path)) / "consumer" / name).unlink(missing_ok=True)
 
 
-def _value(given: Any, of_paimon: str, kind: pa.DataType) -> Any:
+def arrow_value(given: Any, of_paimon: str, kind: pa.DataType) -> Any:
     """A value of the corpus' JSON form as what pyarrow takes for a type."""
     if given is None:
         return None
@@ -318,11 +318,11 @@ def _value(given: Any, of_paimon: str, kind: pa.DataType) -> Any:
         variant = GenericVariant.from_python(json.loads(given))
         return {"value": variant.value(), "metadata": variant.metadata()}
     if pa.types.is_struct(kind):
-        return {each.name: _value(given.get(each.name), "", each.type) for each in kind}
+        return {each.name: arrow_value(given.get(each.name), "", each.type) for each in kind}
     if pa.types.is_map(kind):
-        return [(_value(key, "", kind.key_type), _value(item, "", kind.item_type)) for key, item in given]
+        return [(arrow_value(key, "", kind.key_type), arrow_value(item, "", kind.item_type)) for key, item in given]
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [_value(each, "", kind.value_type) for each in given]
+        return [arrow_value(each, "", kind.value_type) for each in given]
     if pa.types.is_decimal(kind):
         return Decimal(given)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
