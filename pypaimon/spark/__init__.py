@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pypaimon.spark.compaction import compact
+    from pypaimon.spark.compaction import compact, rescale
     from pypaimon.spark.lag_listener import LagListener
     from pypaimon.spark.maintenance import maintain
     from pypaimon.spark.read.native import native_foreach_batch, native_read
@@ -25,6 +25,7 @@ __all__ = [
     "native_read",
     "register",
     "repartition_by_bucket",
+    "rescale",
 ]
 
 _MODULES = {
@@ -36,6 +37,7 @@ _MODULES = {
     "native_read": "read.native",
     "register": "source",
     "repartition_by_bucket": "write.bucketing",
+    "rescale": "compaction",
 }
 
 

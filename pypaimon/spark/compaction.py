@@ -1,4 +1,4 @@
-"""`compact`: compacts a table in the tasks of a Spark session."""
+"""`compact` and `rescale`: rewrite a table in the tasks of a Spark session."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,12 +17,14 @@ from pypaimon.spark.write.sink_table import load_sink_table
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.partition_rescale import RescaleTaskPicker, rescale_partitions
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.sort_order import SortOrder, sort_request
 from pypaimon.streaming.compaction.task_pickers import task_picker
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 
 if TYPE_CHECKING:
@@ -74,25 +77,68 @@ def compact(
         table = load_sink_table(parsed)
         chosen = ChosenPartitions(table, partition, where, partition_idle_time)
         order = sort_request("compact", order_by, strategy)
-        return Compaction(table, chosen, full=full, workers=_Tasks(spark, parsed, order), order=order).run(
-            dry_run=dry_run
+        workers = _Tasks(spark, parsed, partial(_picker, order))
+        return Compaction(table, chosen, full=full, workers=workers, order=order).run(dry_run=dry_run)
+
+
+def rescale(
+    spark: sql.SparkSession,
+    options: Mapping[str, str],
+    buckets: int,
+    *,
+    partition: Mapping[str, Any] | None = None,
+    where: str | None = None,
+    partition_idle_time: float | timedelta | None = None,
+    dry_run: bool = False,
+) -> CompactionReport:
+    """Divide the rows of partitions into another number of buckets, one task per partition. Blocks.
+
+    The driver reads the metadata, plans and commits, as in `compact`. What happens, report and errors are those of
+    `pypaimon.streaming.compaction.rescale`. Alter the table's option `bucket` first, and stop the queries that write
+    the table, because writers refuse partitions with another number.
+
+    Args:
+        spark: As `compact` takes it.
+        options: As `compact` takes them.
+        buckets: The number of buckets.
+        partition: As `compact` takes it.
+        where: As `compact` takes it.
+        partition_idle_time: As `compact` takes it.
+        dry_run: Write nothing; the report says which buckets would be replaced.
+    """
+    with readable_errors(ErrorContext.of(options)):
+        parsed = parse_sink({key.lower(): value for key, value in options.items()})
+        table = load_sink_table(parsed)
+        return rescale_partitions(
+            table,
+            at_least(1, "buckets", buckets),
+            ChosenPartitions(table, partition, where, partition_idle_time),
+            dry_run=dry_run,
+            compacting=_Tasks(spark, parsed, partial(_picker, None)),
+            dividing=_Tasks(spark, parsed, partial(RescaleTaskPicker, count=buckets)),
         )
+
+
+def _picker(order: Callable[[PaimonTable], SortOrder] | None, table: PaimonTable, reader: FileReader) -> TaskPicker:
+    """The picker of a compaction; `order`: in which all rows are sorted, None: what is due is compacted."""
+    return task_picker(table, reader, order=None if order is None else order(table))
+
+
+NewPicker = Callable[[PaimonTable, FileReader], TaskPicker]
 
 
 class _Tasks:
     commit_bytes = 64 << 30
 
-    def __init__(
-        self, spark: sql.SparkSession, options: SinkOptions, order: Callable[[PaimonTable], SortOrder] | None
-    ) -> None:
+    def __init__(self, spark: sql.SparkSession, options: SinkOptions, new_picker: NewPicker) -> None:
         self._spark = spark
         self._options = options
-        self._order = order
+        self._new_picker = new_picker
 
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         rows = [(number, pickle.dumps(each.lean())) for number, each in enumerate(tasks)]
         parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
-        task = _Task(self._options, PinnedSchema.of(table), self._order)
+        task = _Task(self._options, PinnedSchema.of(table), self._new_picker)
         errors = []
         for number, outcome in parts.mapInArrow(task, "number int, outcome binary").collect():
             found = pickle.loads(bytes(outcome))
@@ -113,7 +159,7 @@ class _Task:
 
     options: SinkOptions
     pin: PinnedSchema
-    order: Callable[[PaimonTable], SortOrder] | None  # In which all rows are sorted; None: what is due is compacted
+    new_picker: NewPicker
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: TaskPicker | None = None
@@ -129,5 +175,4 @@ class _Task:
 
     def _picker(self) -> TaskPicker:
         table = self.pin.apply(load_sink_table(self.options))
-        order = None if self.order is None else self.order(table)
-        return task_picker(table, FileReader(table, table.new_directory(), lambda: None), order=order)
+        return self.new_picker(table, FileReader(table, table.new_directory(), lambda: None))

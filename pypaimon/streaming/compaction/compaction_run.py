@@ -27,7 +27,7 @@ _COMMIT_PARTS = 256
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done, and the total bytes to be done."""
 
-_Done = list[tuple[CompactionTask, Sequence[CompactionResult]]]
+Done = list[tuple[CompactionTask, Sequence[CompactionResult]]]
 
 
 @dataclass(slots=True)
@@ -49,10 +49,10 @@ class CompactionRun:
         """Execute and commit tasks, part by part. Files that were not committed are deleted on any error."""
         total, reached = sum(each.size for each in tasks), 0
         for part in _parts(tasks, workers.commit_bytes):
-            done: _Done = []
+            done: Done = []
 
             # `done` is bound now, because the next part has another list.
-            def note(each: CompactionTask, results: Sequence[CompactionResult], done: _Done = done) -> None:
+            def note(each: CompactionTask, results: Sequence[CompactionResult], done: Done = done) -> None:
                 nonlocal reached
                 done.append((each, results))
                 reached += each.size
@@ -70,7 +70,7 @@ class CompactionRun:
         return CompactionReport(self.snapshot.id, tuple(self.snapshots), tuple(self.compacted), tuple(self.conflicts))
 
     def _left(
-        self, tasks: list[CompactionTask], done: _Done, perform: Callable[[list[CompactionTask]], None]
+        self, tasks: list[CompactionTask], done: Done, perform: Callable[[list[CompactionTask]], None]
     ) -> list[CompactionTask]:
         """Execute tasks. Returns the tasks that are left if other jobs have made some stale, which are conflicts."""
         try:
@@ -78,7 +78,7 @@ class CompactionRun:
         except FileNotFoundError as error:
             ended = {id(each) for each, _ in done}
             stale = self._stale(error, [each for each in tasks if id(each) not in ended])
-            self.conflicts += [described(self.table, each) for each in stale]
+            self.conflicts += [found for each in stale for found in described(self.table, each)]
             ended |= {id(each) for each in stale}
             return [each for each in tasks if id(each) not in ended]
         return []
@@ -91,12 +91,13 @@ class CompactionRun:
             raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
         return stale
 
-    def _commit_each(self, done: _Done) -> None:
+    def _commit_each(self, done: Done) -> None:
         """Commit tasks: those of a whole partition one by one, because such a commit is refused for changes that do not
         matter to the others.
         """
         together = [each for each in done if not each[0].is_whole_partition]
-        left = [together, *([each] for each in done if each[0].is_whole_partition)]
+        alone = [[each] for each in done if each[0].is_whole_partition]
+        left = [together, *alone] if together else alone
         try:
             while left:
                 self._commit(left.pop(0))
@@ -105,7 +106,7 @@ class CompactionRun:
                 self._discard(commit)
             raise
 
-    def _commit(self, done: _Done) -> None:
+    def _commit(self, done: Done) -> None:
         held = [(task, result) for task, found in done for result in found if not result.is_empty]
         try:
             steps = self._with_vectors([result for _, result in held])
@@ -134,13 +135,11 @@ class CompactionRun:
                 report, numbers = commit_parts(request, list(parts.values()), self.snapshot.id)
                 left = {key for number, key in enumerate(parts) if number in numbers}
         except (CommitConflictError, StrictModeError) as error:
-            if isinstance(error, StrictModeError) and not (is_strict and error.snapshot > self.snapshot.id):
-                # The table's own option refuses the commit.
-                raise
+            self.raise_if_forbidden(error, is_strict=is_strict)
             left = set(parts)
         for task, found in done:
             report_of = self.conflicts if self._part(task) in left else self.compacted
-            report_of += [_compacted(self.table, result) for result in found]
+            report_of += [compacted_bucket(self.table, result) for result in found]
         if report is None:
             return
         gone = {_place(each) for task, found in done if self._part(task) in left for each in found}
@@ -150,11 +149,16 @@ class CompactionRun:
         if report.snapshot_id is not None:
             self.snapshots.append(report.snapshot_id)
 
+    def raise_if_forbidden(self, error: CommitConflictError | StrictModeError, *, is_strict: bool = True) -> None:
+        """Raise the error of a commit if it is not a conflict: if the table's own option refuses the commit."""
+        if isinstance(error, StrictModeError) and not (is_strict and error.snapshot > self.snapshot.id):
+            raise error
+
     def _part(self, task: CompactionTask) -> Place | int:
         """Tasks with the same one are committed together: those of a bucket change its deletion vectors together."""
         return (task.bucket.row, task.bucket.bucket) if self.table.traits.deletion_vectors else id(task)
 
-    def _commit_without_stale(self, error: FileNotFoundError, done: _Done) -> None:
+    def _commit_without_stale(self, error: FileNotFoundError, done: Done) -> None:
         """Commit the tasks of which no file is gone, because another job has made the others stale."""
         indexes = [CommitMessage(each.bucket.partition, each.bucket.bucket, []) for _, found in done for each in found]
         results = [each for _, found in done for each in found]
@@ -169,7 +173,7 @@ class CompactionRun:
             raise
         gone = [each for each in done if self._part(each[0]) in stale]
         self._discard(gone)
-        self.conflicts += [_compacted(self.table, result) for _, found in gone for result in found]
+        self.conflicts += [compacted_bucket(self.table, result) for _, found in gone for result in found]
         self._commit([each for each in done if self._part(each[0]) not in stale])
 
     def _with_vectors(self, results: Iterable[CompactionResult]) -> dict[Place, tuple[VectorIndex, VectorIndex]]:
@@ -191,7 +195,7 @@ class CompactionRun:
             index = changed.after
         return steps
 
-    def _discard(self, done: _Done) -> None:
+    def _discard(self, done: Done) -> None:
         discard(self.table, [result.message() for _, results in done for result in results])
 
 
@@ -210,12 +214,12 @@ def _parts(tasks: Iterable[CompactionTask], commit_bytes: int) -> Iterator[list[
         yield part
 
 
-def described(table: PaimonTable, task: CompactionTask) -> CompactedBucket:
+def described(table: PaimonTable, task: CompactionTask) -> list[CompactedBucket]:
     """A task that was not executed, for a report."""
-    return _compacted(table, CompactionResult(task.bucket, task.files))
+    return [compacted_bucket(table, each) for each in task.before]
 
 
-def _compacted(table: PaimonTable, result: CompactionResult) -> CompactedBucket:
+def compacted_bucket(table: PaimonTable, result: CompactionResult) -> CompactedBucket:
     return CompactedBucket(
         dict(zip(table.partition_keys, result.bucket.partition, strict=True)),
         result.bucket.bucket,

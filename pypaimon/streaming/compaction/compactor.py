@@ -170,7 +170,7 @@ class Compaction:
             *picker.idle_tasks(buckets(self._chosen.others)),
         ]
         if dry_run:
-            compacted = tuple(described(table, each) for each in tasks)
+            compacted = tuple(found for each in tasks for found in described(table, each))
             return CompactionReport(snapshot.id, compacted=compacted, skipped=mixed.skipped)
         run = CompactionRun(table, directory, snapshot, index, self._user, self._identifiers, on_progress)
         return replace(run.execute(tasks, picker, self._workers), skipped=mixed.skipped)

@@ -5,10 +5,10 @@ As Flink's `RescaleAction` does. Java's rules: docs/java-semantics.md#compaction
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -24,25 +24,31 @@ from pypaimon.streaming.compaction.compaction_options import (
     under_latest_schema,
     with_buckets,
 )
+from pypaimon.streaming.compaction.compaction_run import CompactionRun, Done, compacted_bucket, described
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, live_buckets, of_known_schemas
-from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, SkippedPartition, counted
+from pypaimon.streaming.compaction.live_files import (
+    CompactionResult,
+    LiveBucket,
+    LiveEntries,
+    live_buckets,
+    of_known_schemas,
+)
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, SkippedPartition
 from pypaimon.streaming.compaction.run_picking import ChangelogMode
-from pypaimon.streaming.compaction.tasks import CompactionTask, bad_rows_as_damage, find_stale
+from pypaimon.streaming.compaction.tasks import CompactionTask, TaskPicker, Threads, Workers, bad_rows_as_damage
 from pypaimon.streaming.compaction.vector_index import VectorIndex
-from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, StrictModeError, UnsupportedTableError
+from pypaimon.streaming.errors import CommitConflictError, StrictModeError, UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.row_kinds import INSERT
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_table, at_least
 from pypaimon.streaming.options.option_key import OptionKey
 from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.planning.units import bucket_counts
 from pypaimon.streaming.writing.blob_forms import blob_forms
@@ -97,8 +103,22 @@ def rescale(
         StoreError: The store failed (retriable).
     """
     given = PaimonTable(a_table("rescale: table", table))
-    count = at_least(1, "buckets", buckets)
     chosen = ChosenPartitions(given, partition, where, partition_idle_time)
+    return rescale_partitions(given, at_least(1, "buckets", buckets), chosen, dry_run=dry_run)
+
+
+def rescale_partitions(
+    given: PaimonTable,
+    count: int,
+    chosen: ChosenPartitions,
+    *,
+    dry_run: bool,
+    compacting: Workers | None = None,
+    dividing: Workers | None = None,
+) -> CompactionReport:
+    """As `rescale`. `compacting`, `dividing`: Execute the tasks of the compaction before, and those of
+    `RescaleTaskPicker`; None: this thread.
+    """
     latest = under_latest_schema(given, given.new_directory())
     check_compactable(latest)
     if latest.bucket_mode not in (BucketMode.HASH_FIXED, BucketMode.POSTPONE_MODE):
@@ -126,8 +146,9 @@ def rescale(
     if len(waiting) and not dry_run:
         mode = _mode(latest)
         only = ChosenPartitions(given, only=waiting)
-        conflicts = Compaction(given, only, full=mode is not None and mode.full).run().conflicts
-    return _rescaled(given, count, rows, conflicts, dry_run=dry_run)
+        compaction = Compaction(given, only, full=mode is not None and mode.full, workers=compacting)
+        conflicts = compaction.run().conflicts
+    return _rescaled(given, count, rows, conflicts, dividing or Threads(1), dry_run=dry_run)
 
 
 def _rows_chosen(table: PaimonTable, entries: pa.Table, chosen: ChosenPartitions) -> pa.Array:
@@ -152,19 +173,35 @@ def _uncompacted(entries: pa.Table, count: int, examined_from: int) -> pa.Array:
 
 
 def _rescaled(
-    given: PaimonTable, count: int, rows: pa.Array, conflicts: Sequence[CompactedBucket], *, dry_run: bool
+    given: PaimonTable,
+    count: int,
+    rows: pa.Array,
+    conflicts: Sequence[CompactedBucket],
+    workers: Workers,
+    *,
+    dry_run: bool,
 ) -> CompactionReport:
     directory = given.new_directory()
     # The snapshot first: then the schema, which is read later, is not older than its files.
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return CompactionReport(None)
-    rescaling = _Rescaling(under_latest_schema(given, directory), directory, snapshot, count)
-    report = rescaling.run(rows, dry_run=dry_run)
+    table = under_latest_schema(given, directory)
+    index = VectorIndex.of(table, directory, snapshot)
+    entries = LiveEntries().look(directory, snapshot)
+    buckets = live_buckets(table, entries, lambda found: found.filter(pc.is_in(found, value_set=rows)))
+    buckets = index.attached(of_known_schemas(buckets, int(table.schema.id)))
+    run = _RescaleRun(table, directory, snapshot, index, new_compaction_user(table.options), itertools.count(1), None)
+    tasks = list(run.tasks(buckets, count, dry_run=dry_run))
+    if dry_run:
+        compacted = tuple(found for each in tasks for found in described(table, each))
+        return CompactionReport(snapshot.id, compacted=compacted)
+    picker = RescaleTaskPicker(table, FileReader(table, directory, lambda: None), count)
+    report = run.execute(tasks, picker, workers)
     # What the compaction before has left is one only if the partition was not rescaled all the same.
     named = [each.partition for each in (*report.compacted, *report.conflicts)]
     left = [each for each in conflicts if each.partition not in named]
-    return replace(report, conflicts=(*left, *report.conflicts))
+    return replace(report, conflicts=(*left, *report.conflicts), skipped=tuple(run.skipped))
 
 
 def _examined_from(table: PaimonTable) -> int:
@@ -179,14 +216,6 @@ def _mode(table: PaimonTable) -> ChangelogMode | None:
     return ChangelogMode.of(table) if table.is_primary_key_table else None
 
 
-class _StaleError(Exception):
-    """Another job has replaced files of the partition."""
-
-
-class _RepeatedKeyError(Exception):
-    """A key has rows in files of several numbers of buckets, whose order is not known."""
-
-
 _REPEATED = (
     "Its files are divided into several numbers of buckets, and a key has rows in files of more than one, so which row "
     "is the newer one is not known. Overwrite the partition with the right rows (INSERT OVERWRITE)."
@@ -198,91 +227,69 @@ _UNREPORTED = (
 )
 
 
-class _Rescaling:
-    def __init__(self, table: PaimonTable, directory: TableDirectory, snapshot: Snapshot, count: int) -> None:
+@dataclass(frozen=True, slots=True)
+class RescaleTask(CompactionTask):
+    """The rows of a partition go to another number of buckets."""
+
+    former: tuple[LiveBucket, ...] = ()  # All its real buckets; `bucket` is the first one
+
+    @staticmethod
+    def of(former: Sequence[LiveBucket]) -> RescaleTask:
+        files = [file for bucket in former for file in bucket.files]
+        return RescaleTask(former[0], files, former=tuple(former))
+
+    @property
+    def is_whole_partition(self) -> bool:
+        return True
+
+    @property
+    def before(self) -> list[CompactionResult]:
+        return [CompactionResult(bucket, list(bucket.files)) for bucket in self.former]
+
+    def lean(self) -> RescaleTask:
+        return self
+
+
+class RescaleTaskPicker(TaskPicker):
+    """Divides partitions into a number of buckets. Its tasks are given by the caller."""
+
+    def __init__(self, table: PaimonTable, reader: FileReader, count: int) -> None:
         self._table = table
-        self._directory = directory
-        self._snapshot = snapshot
+        self._reader = reader
         self._count = count
-        self._user = new_compaction_user(table.options)
-        mode = _mode(table)
-        self._examined_from = _examined_from(table)
-        # Whether compactions find out what streams receive
-        self._is_reported = mode is not None and (mode.writes or mode.engine.keeps_oldest)
-        self._reader = FileReader(table, directory, lambda: None)
 
-    def run(self, rows: pa.Array, *, dry_run: bool) -> CompactionReport:
-        """Rescale partitions, which are given as serialised rows."""
-        snapshot = self._snapshot
-        index = VectorIndex.of(self._table, self._directory, snapshot)
-        entries = LiveEntries().look(self._directory, snapshot)
-        buckets = live_buckets(self._table, entries, lambda found: found.filter(pc.is_in(found, value_set=rows)))
-        buckets = of_known_schemas(buckets, int(self._table.schema.id))
-        snapshots, done, conflicts = list[int](), list[CompactedBucket](), list[CompactedBucket]()
-        skipped = list[SkippedPartition]()
-        for number, (_, members) in enumerate(groupby(index.attached(buckets), key=lambda bucket: bucket.row), 1):
-            former = [bucket for bucket in members if bucket.bucket >= 0]
-            if all(bucket.total_buckets == self._count for bucket in former):
-                continue
-            is_mixed = len({bucket.total_buckets for bucket in former}) > 1
-            removed = self._removed(former, index)
-            if dry_run:
-                done += map(self._described, removed)
-                continue
-            if any(file.level < self._examined_from for bucket in former for file in bucket.files):
-                if not is_mixed:
-                    # Written since the compaction, which has yet to find out what changes.
-                    conflicts += map(self._described, removed)
-                    continue
-                if self._is_reported:
-                    skipped.append(self._skipped(former, _UNREPORTED))
-                    continue
-            try:
-                messages = removed + self._written(former)
-                report = commit_replacement(CommitRequest(self._table, self._user, number, messages), snapshot.id)
-            except (CommitConflictError, StrictModeError, _StaleError) as error:
-                if isinstance(error, StrictModeError) and error.snapshot <= snapshot.id:
-                    # The table's own option refuses the commit.
-                    raise
-                conflicts += map(self._described, removed)
-                continue
-            except _RepeatedKeyError:
-                skipped.append(self._skipped(former, _REPEATED))
-                continue
-            done += map(self._described, messages)
-            if report.snapshot_id is not None:
-                snapshots.append(report.snapshot_id)
-        return CompactionReport(snapshot.id, tuple(snapshots), tuple(done), tuple(conflicts), tuple(skipped))
+    def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
+        return iter(())
 
-    def _written(self, former: Sequence[LiveBucket]) -> list[CommitMessage]:
-        """The rows of a partition in new files, which are deleted on any error (_StaleError, _RepeatedKeyError)."""
-        task = CompactionTask(former[0], [file for bucket in former for file in bucket.files])
-        try:
-            with bad_rows_as_damage(self._reader, task):
-                return self._divided(former)
-        except FileNotFoundError as error:
-            if find_stale(self._table, [task]):
-                raise _StaleError from error
-            raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
+    def execute(self, task: CompactionTask) -> list[CompactionResult]:
+        """Returns the former buckets and the new ones. Nothing is returned, and no file is left, if a key has rows in
+        files of several numbers of buckets: which of them is the newer one is not known.
+        """
+        assert isinstance(task, RescaleTask)
+        with bad_rows_as_damage(self._reader, task):
+            files = self._divided(task.former)
+        if files is None:
+            return []
+        partition = task.bucket.partition
+        new = [(LiveBucket(partition, number, self._count, ()), after) for number, after in files.items()]
+        return [*task.before, *(CompactionResult(bucket, after=after) for bucket, after in new)]
 
-    def _divided(self, former: Sequence[LiveBucket]) -> list[CommitMessage]:
+    def _divided(self, former: Sequence[LiveBucket]) -> dict[int, list[DataFileMeta]] | None:
         target = with_buckets(self._table, self._count, _WITHOUT_CHANGES)
-        partition = former[0].partition
-        if self._table.is_primary_key_table:
-            distributor = Distributor(target, self._reader, self._table.zone.now)
-            read = [0]
-            results = distributor.distribute(self._rows(former, read), partition, (), full=True)
-            files = {result.bucket.bucket: result.after for result in results}
-            if sum(int(file.row_count) for new in files.values() for file in new) != read[0]:
-                # Each bucket has one row per key, and so has the result: a key was in several buckets.
-                discard(self._table, [result.message() for result in results])
-                raise _RepeatedKeyError
-            if self._table.traits.snapshot_ordering:
-                # The records are those of the snapshot that the commit makes.
-                files = {number: [replace(file, file_source=APPENDED) for file in new] for number, new in files.items()}
-        else:
-            files = {int(each.bucket): each.new_files for each in self._appended(target, former)}
-        return [CommitMessage(partition, number, new, total_buckets=self._count) for number, new in files.items()]
+        if not self._table.is_primary_key_table:
+            return {int(each.bucket): each.new_files for each in self._appended(target, former)}
+        distributor = Distributor(target, self._reader, self._table.zone.now)
+        read = [0]
+        results = distributor.distribute(self._rows(former, read), former[0].partition, (), full=True)
+        files = {result.bucket.bucket: result.after for result in results}
+        if sum(int(file.row_count) for new in files.values() for file in new) != read[0]:
+            # Each bucket has one row per key, and so has the result: a key was in several buckets.
+            discard(self._table, [result.message() for result in results])
+            return None
+        if self._table.traits.snapshot_ordering:
+            # The records are those of the snapshot that the commit makes.
+            files = {number: [replace(file, file_source=APPENDED) for file in new] for number, new in files.items()}
+        return files
 
     def _rows(self, former: Sequence[LiveBucket], read: list[int]) -> Iterator[pa.RecordBatch]:
         """The rows of buckets. Their number is added to the first element of `read`."""
@@ -308,29 +315,68 @@ class _Rescaling:
             writer.abort()
             raise
 
-    @staticmethod
-    def _removed(former: Sequence[LiveBucket], index: VectorIndex) -> list[CommitMessage]:
-        messages: list[CommitMessage] = []
+
+@dataclass(slots=True)
+class _RescaleRun(CompactionRun):
+    """Replaces each partition in a commit of its own."""
+
+    skipped: list[SkippedPartition] = field(default_factory=list)
+
+    def tasks(self, buckets: Iterable[LiveBucket], count: int, *, dry_run: bool) -> Iterator[RescaleTask]:
+        """The partitions with another number of buckets, without those that cannot be rescaled now, which are noted."""
+        mode = _mode(self.table)
+        examined_from = _examined_from(self.table)
+        # Whether compactions find out what streams receive
+        is_reported = mode is not None and (mode.writes or mode.engine.keeps_oldest)
+        for _, members in itertools.groupby(buckets, key=lambda bucket: bucket.row):
+            former = [bucket for bucket in members if bucket.bucket >= 0]
+            counts = {bucket.total_buckets for bucket in former}
+            if counts <= {count}:
+                continue
+            task = RescaleTask.of(former)
+            if dry_run or all(file.level >= examined_from for file in task.files):
+                yield task
+            elif len(counts) == 1:
+                # Written since the compaction, which has yet to find out what changes.
+                self.conflicts += described(self.table, task)
+            elif is_reported:
+                self._skip(task, _UNREPORTED)
+            else:
+                yield task
+
+    def _commit(self, done: Done) -> None:
+        ((task, results),) = done
+        assert isinstance(task, RescaleTask)
+        if not results:
+            self._skip(task, _REPEATED)
+            return
+        messages = [*self._removed(task), *(_added(each) for each in results if not each.before)]
+        try:
+            request = CommitRequest(self.table, self.user, next(self.identifiers), messages)
+            report = commit_replacement(request, self.snapshot.id)
+        except (CommitConflictError, StrictModeError) as error:
+            self.raise_if_forbidden(error)
+            self.conflicts += described(self.table, task)
+            return
+        self.compacted += [compacted_bucket(self.table, each) for each in results]
+        if report.snapshot_id is not None:
+            self.snapshots.append(report.snapshot_id)
+
+    def _removed(self, task: RescaleTask) -> Iterator[CommitMessage]:
         numbers = set[int]()
-        for bucket in former:
+        for bucket in task.former:
             # Buckets of one number share their index files.
-            deleted = [] if bucket.bucket in numbers else index.of_bucket(bucket)
+            deleted = [] if bucket.bucket in numbers else self.index.of_bucket(bucket)
             numbers.add(bucket.bucket)
             files = [file.replaced() for file in bucket.files]
             message = CommitMessage(bucket.partition, bucket.bucket, [], total_buckets=bucket.total_buckets)
-            messages.append(replace(message, deleted_files=files, index_deletes=deleted))
-        return messages
+            yield replace(message, deleted_files=files, index_deletes=deleted)
 
-    def _skipped(self, former: Sequence[LiveBucket], reason: str) -> SkippedPartition:
-        return SkippedPartition(self._values(former[0].partition), reason)
+    def _skip(self, task: RescaleTask, reason: str) -> None:
+        values = dict(zip(self.table.partition_keys, task.bucket.partition, strict=True))
+        self.skipped.append(SkippedPartition(values, reason))
 
-    def _values(self, partition: Any) -> Mapping[str, Any]:
-        return dict(zip(self._table.partition_keys, partition, strict=True))
 
-    def _described(self, message: CommitMessage) -> CompactedBucket:
-        return CompactedBucket(
-            self._values(message.partition),
-            message.bucket,
-            counted(message.deleted_files),
-            counted(message.new_files),
-        )
+def _added(result: CompactionResult) -> CommitMessage:
+    bucket = result.bucket
+    return CommitMessage(bucket.partition, bucket.bucket, result.after, total_buckets=bucket.total_buckets)

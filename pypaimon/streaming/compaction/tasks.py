@@ -165,6 +165,11 @@ class CompactionTask:
         """The files, and those that their records may be compared with."""
         return self.files if self.pick is None else self.bucket.files
 
+    @property
+    def before(self) -> list[CompactionResult]:
+        """Its files by bucket, of which nothing has become yet."""
+        return [CompactionResult(self.bucket, self.files)]
+
     def lean(self) -> CompactionTask:
         """The task without files that its execution does not need, to be sent to another process."""
         return self if self.pick is not None else replace(self, bucket=replace(self.bucket, files=()))

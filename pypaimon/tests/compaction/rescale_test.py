@@ -23,12 +23,17 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.compaction import partition_rescale, rescale
 from pypaimon.streaming.compaction.compactor import Compaction
+from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.docs.cli_runs import Program
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
+from support.samples import SOAK, sample_seed
+from support.tables.named_files import needed_files
 from support.tables.rescaled_tables import COLUMNS, altered, buckets_of, created, rows, state, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+LAST, STEP = 400, 1 if SOAK else 29
 
 KINDS: dict[str, dict[str, str]] = {
     "deduplicate": {},
@@ -152,6 +157,47 @@ def test_what_is_appended_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pyt
     report = rescale(table, 3)
     assert not report.new_snapshot_ids and len(report.conflicts) == 4
     assert state(table) == [(p, key, 2 if key < 3 else 1) for p in (0, 1) for key in range(20)]
+
+
+def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = created(tmp_path, {})
+    write(table, 1, range(20))
+    commit, others = partition_rescale.commit_replacement, list[CompactionReport]()
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(partition_rescale, "commit_replacement", commit)
+        others.append(rescale(table, 5, partition={"p": 0}))
+        return commit(*arguments)
+
+    monkeypatch.setattr(partition_rescale, "commit_replacement", late)
+    report = rescale(table, 3)
+    assert (
+        {each.partition["p"] for each in others[0].compacted}
+        == {0}
+        == {each.partition["p"] for each in report.conflicts}
+    )
+    assert {each.partition["p"] for each in report.compacted} == {1}
+    assert buckets_of(table) == {0: set(range(5)), 1: set(range(3))}
+    assert state(table) == [(p, key, 1) for p in (0, 1) for key in range(20)]
+    assert {path.name for path in tmp_path.rglob("bucket-*/*")} <= needed_files(tmp_path / "d.db" / "t")
+
+
+@pytest.mark.parametrize("kind", ["deduplicate", "lookup"])
+def test_a_process_dies_at_every_request(tmp_path: Path, kind: str) -> None:
+    for steps in range(1 + sample_seed() % STEP, LAST, STEP):
+        table = created(tmp_path / str(steps), KINDS[kind])
+        write(table, 1, range(20))
+        dying = table.copy({})
+        dying.file_io = MortalFileIO(steps)
+        try:
+            rescale(dying, 3)
+        except Killed:
+            rescale(table, 3)
+            assert buckets_of(table) == {0: {0, 1, 2}, 1: {0, 1, 2}}
+            assert state(table) == [(p, key, 1) for p in (0, 1) for key in range(20)]
+            continue
+        break
+    assert STEP < steps < LAST - STEP
 
 
 def test_postponed_rows_are_distributed_first(tmp_path: Path) -> None:

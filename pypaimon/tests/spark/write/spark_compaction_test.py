@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-from pypaimon.spark import compact, register
+from pypaimon.spark import compact, register, rescale
 from pypaimon.streaming import CorruptTableError, stream_read_builder, stream_write_builder, table_files
 from support.tables.evolving_table import EvolvingTable
 from support.tables.handles import create_table, current_files, read_with
@@ -77,6 +77,36 @@ def test_postponed_rows_are_distributed_over_buckets(spark: Any, warehouse: Any)
     report = compact(spark, options_of(table))
     assert {each.bucket for each in report.compacted} == {-2, 0, 1}
     assert rows(table) == sorted(("+I", key, day, 2) for key in range(6) for day in "ab")
+
+
+@pytest.mark.parametrize("kind", ["deduplicate", "postponed", "append"])
+def test_rows_are_divided_into_another_number_of_buckets(spark: Any, warehouse: Any, kind: str) -> None:
+    given = {"bucket-key": "id"} if kind == "append" else {}
+    given |= {"bucket": "-2", "postpone.default-bucket-num": "2"} if kind == "postponed" else {"bucket": "2"}
+    table = created(warehouse, [] if kind == "append" else ["day", "id"], **given)
+    write(table, 3)
+    before = rows(table) if kind != "postponed" else sorted(("+I", key, day, 2) for key in range(6) for day in "ab")
+    dry = rescale(spark, options_of(table), 5, dry_run=True)
+    assert len(dry.compacted) == (0 if kind == "postponed" else 4) and not dry.new_snapshot_ids
+    report = rescale(spark, options_of(table), 5, where="day = 'a'")
+    assert {tuple(each.partition.items()) for each in report.compacted} == {(("day", "a"),)}
+    report = rescale(spark, options_of(table), 5)
+    assert len(report.new_snapshot_ids) == 1 and not report.conflicts and not report.skipped
+    assert 2 < max(each.bucket for each in table_files(table).buckets) < 5
+    assert rows(table) == before
+    assert rescale(spark, options_of(table), 5).compacted == ()
+
+
+def test_a_partition_that_cannot_be_rescaled_stays_and_the_error_names_the_file(spark: Any, warehouse: Any) -> None:
+    table = created(warehouse, ["day", "id"], bucket="2")
+    write(table, 2)
+    root = Path(str(table.table_path))
+    damaged = sorted(root.glob("day=b/bucket-1/*.parquet"))[1]
+    damaged.write_bytes(b"no such file")
+    files = {path for path in root.rglob("*") if path.is_file()}
+    with pytest.raises(CorruptTableError, match=damaged.name):
+        rescale(spark, options_of(table), 3)
+    assert {path for path in root.rglob("*") if path.is_file()} == files
 
 
 def test_files_of_columns_become_one_and_row_ids_stay(spark: Any, tmp_path: Path) -> None:
