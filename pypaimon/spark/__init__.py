@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pypaimon.spark.compaction import compact, rescale
+    from pypaimon.spark.compaction import compact, materialize_deletion_vectors, rescale
     from pypaimon.spark.lag_listener import LagListener
     from pypaimon.spark.maintenance import maintain
     from pypaimon.spark.read.native import native_foreach_batch, native_read
@@ -21,6 +21,7 @@ __all__ = [
     "PaimonDataSource",
     "compact",
     "maintain",
+    "materialize_deletion_vectors",
     "native_foreach_batch",
     "native_read",
     "register",
@@ -33,6 +34,7 @@ _MODULES = {
     "PaimonDataSource": "source",
     "compact": "compaction",
     "maintain": "maintenance",
+    "materialize_deletion_vectors": "compaction",
     "native_foreach_batch": "read.native",
     "native_read": "read.native",
     "register": "source",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -17,10 +17,11 @@ from pypaimon.spark.write.sink_table import load_sink_table
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.materialization import MaterializationTaskPicker
 from pypaimon.streaming.compaction.partition_rescale import RescaleTaskPicker, rescale_partitions
 from pypaimon.streaming.compaction.reports import CompactionReport
-from pypaimon.streaming.compaction.sort_order import SortOrder, sort_request
-from pypaimon.streaming.compaction.task_pickers import task_picker
+from pypaimon.streaming.compaction.sort_order import sort_request
+from pypaimon.streaming.compaction.task_pickers import NewPicker, sort_picker, task_picker
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -73,12 +74,9 @@ def compact(
         StoreError: The store failed (retriable).
     """
     with readable_errors(ErrorContext.of(options)):
-        parsed = parse_sink({key.lower(): value for key, value in options.items()})
-        table = load_sink_table(parsed)
-        chosen = ChosenPartitions(table, partition, where, partition_idle_time)
-        order = sort_request("compact", order_by, strategy)
-        workers = _Tasks(spark, parsed, partial(_picker, order))
-        return Compaction(table, chosen, full=full, workers=workers, order=order).run(dry_run=dry_run)
+        new_picker = sort_picker(sort_request("compact", order_by, strategy))
+    chosen = partition, where, partition_idle_time
+    return _run(spark, options, new_picker, chosen, full=full, dry_run=dry_run)
 
 
 def rescale(
@@ -114,17 +112,54 @@ def rescale(
             at_least(1, "buckets", buckets),
             ChosenPartitions(table, partition, where, partition_idle_time),
             dry_run=dry_run,
-            compacting=_Tasks(spark, parsed, partial(_picker, None)),
+            compacting=_Tasks(spark, parsed, task_picker),
             dividing=_Tasks(spark, parsed, partial(RescaleTaskPicker, count=buckets)),
         )
 
 
-def _picker(order: Callable[[PaimonTable], SortOrder] | None, table: PaimonTable, reader: FileReader) -> TaskPicker:
-    """The picker of a compaction; `order`: in which all rows are sorted, None: what is due is compacted."""
-    return task_picker(table, reader, order=None if order is None else order(table))
+def materialize_deletion_vectors(
+    spark: sql.SparkSession,
+    options: Mapping[str, str],
+    *,
+    partition: Mapping[str, Any] | None = None,
+    where: str | None = None,
+    partition_idle_time: float | timedelta | None = None,
+    dry_run: bool = False,
+) -> CompactionReport:
+    """Drop the deleted rows from the files of a table with data evolution, one task per new file. Blocks.
+
+    What happens, report and errors are those of `pypaimon.streaming.compaction.materialize_deletion_vectors`.
+
+    Args:
+        spark: As `compact` takes it.
+        options: As `compact` takes them.
+        partition: As `compact` takes it.
+        where: As `compact` takes it.
+        partition_idle_time: As `compact` takes it.
+        dry_run: Write nothing; the report says which files would be replaced.
+    """
+    chosen = partition, where, partition_idle_time
+    return _run(spark, options, MaterializationTaskPicker, chosen, dry_run=dry_run)
 
 
-NewPicker = Callable[[PaimonTable, FileReader], TaskPicker]
+def _run(
+    spark: sql.SparkSession,
+    options: Mapping[str, str],
+    new_picker: NewPicker | None,
+    chosen: tuple[Mapping[str, Any] | None, str | None, float | timedelta | None],
+    *,
+    full: bool = False,
+    dry_run: bool,
+) -> CompactionReport:
+    """Execute the tasks of a picker (None: what is due). `chosen`: which partitions, as of `ChosenPartitions`."""
+    with readable_errors(ErrorContext.of(options)):
+        parsed = parse_sink({key.lower(): value for key, value in options.items()})
+        table = load_sink_table(parsed)
+        workers = _Tasks(spark, parsed, new_picker or task_picker)
+        compaction = Compaction(
+            table, ChosenPartitions(table, *chosen), full=full, workers=workers, new_picker=new_picker
+        )
+        return compaction.run(dry_run=dry_run)
 
 
 class _Tasks:

@@ -32,6 +32,7 @@ _SUMMARIES = {
     "files": "Show the data files of TABLE, a bucket per line.",
     "lag": "Show the lag of each consumer of TABLE, or of each ID.",
     "maintain": "Expire partitions, snapshots, tags and the like of TABLE, and delete what nothing needs.",
+    "materialize-deletion-vectors": "Drop the deleted rows from the files of TABLE, which has data evolution.",
     "partitions": "List and drop the partitions of a table, and mark them as done.",
     "remove-missing-files": "Make TABLE readable again whose data files are gone from the store.",
     "rescale": "Divide the rows of TABLE into another number of BUCKETS.",
@@ -42,7 +43,13 @@ _SUMMARIES = {
     "write": "Write the rows of FILE, or of stdin, into TABLE.",
 }
 """The commands. Each is imported when it is used, because most import pypaimon's catalogs."""
-_MODULES = {"doctor": "inspect", "files": "compact", "rescale": "compact", "snapshots": "inspect"}
+_MODULES = {
+    "doctor": "inspect",
+    "files": "compact",
+    "materialize-deletion-vectors": "compact",
+    "rescale": "compact",
+    "snapshots": "inspect",
+}
 """The modules of commands that have none of their own name."""
 
 

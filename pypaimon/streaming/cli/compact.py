@@ -24,6 +24,7 @@ from pypaimon.streaming.cli.tables import TableSource, duration, null_text, on_t
 from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compaction_run import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
+from pypaimon.streaming.compaction.materialization import materialize_deletion_vectors as materialize
 from pypaimon.streaming.compaction.partition_rescale import rescale as rescale_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, SkippedPartition
 from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
@@ -201,6 +202,32 @@ def rescale(source: TableSource, buckets: int, chosen: Chosen, dry_run: bool, as
     if report.compacted and number not in (buckets, POSTPONE_BUCKET):
         text = f"until the table's option 'bucket' is {buckets}, not {number}"
         say(f"{source.name}: writers refuse these partitions {text}")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream materialize-deletion-vectors db.features --dry-run
+  paimon-stream materialize-deletion-vectors db.features --where "day >= '2026-11-01'"
+"""
+)
+@on_table
+@partition_options
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Files at the same time.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print which files would be replaced.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was replaced as JSON, one element per file.")
+def materialize_deletion_vectors(
+    source: TableSource, chosen: Chosen, threads: int, dry_run: bool, as_json: bool
+) -> None:
+    """Drop the deleted rows from the files of TABLE, which has data evolution: compactions keep them.
+
+    Rows of files with deleted rows get new row ids, and global indexes of their partitions are dropped. Streams receive
+    nothing. Partitions that others change meanwhile stay as they are.
+    """
+    table = source.load()
+    report = materialize(table, threads=threads, dry_run=dry_run, **chosen)
+    _print_buckets(table, report, dry_run, as_json)
+    _print_report(source.name, report, dry_run, as_json, "replaced")
 
 
 def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:

@@ -15,6 +15,7 @@ from pypaimon.streaming.commit.changes import COMPACT, AvroRecord, Changes, File
 from pypaimon.streaming.commit.conflicts import ConflictRules, StrictMode, TableState, check_changes
 from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles, merged_manifests
 from pypaimon.streaming.commit.request import CommitPlan, CommitRequest, ManifestRewrite, SeparableChanges
+from pypaimon.streaming.commit.row_id_conflicts import given_up
 from pypaimon.streaming.errors import CommitConflictError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.row_id_groups import VECTOR_FILE
@@ -69,6 +70,8 @@ class Drafter:
             self._strict.check(state, plan.kind, changes, request.user)
         if plan.may_conflict:
             changes = self._checked(state, plan, changes)
+        if plan.kind == COMPACT and self._rules.data_evolution:
+            changes = _without_outdated_indexes(changes, state.index)
         changes, next_row_id = self._numbered(state, plan.kind, changes)
         new = NewFiles()
         base = merged_manifests(state.directory.manifests, self._manifests, new, state.manifests)
@@ -195,6 +198,18 @@ def combined_index(index: Sequence[AvroRecord], changes: Changes, *, unaware_buc
     replaced = {_place(each) for each in changes.index_added if each["_INDEX_TYPE"] in of_buckets}
     kept = [each for each in index if each["_FILE_NAME"] not in deleted and _place(each) not in replaced]
     return [*kept, *changes.index_added]
+
+
+def _without_outdated_indexes(changes: Changes, index: Sequence[AvroRecord]) -> Changes:
+    """The changes of a compaction, which drop the global indexes of partitions whose rows get other ids. Those are in
+    the index of the state that the commit follows, because others may have made them meanwhile.
+    """
+    gone = given_up(changes)
+    outdated = [each for each in index if each["_PARTITION"] in gone and each.get("_GLOBAL_INDEX") is not None]
+    if not outdated:
+        return changes
+    deleted = [{**each, "_KIND": int(EntryKind.DELETE)} for each in outdated]
+    return replace(changes, index_deleted=(*changes.index_deleted, *deleted))
 
 
 def _place(record: AvroRecord) -> tuple[bytes, int, str]:

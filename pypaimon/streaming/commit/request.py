@@ -295,7 +295,7 @@ class _RelatedFiles:
             named |= marked_files(part.index_added).keys()
             found += [self._by_name[each] for each in named if each in self._by_name]
         if self._by_row_id is not None:
-            found += self._by_row_id.near(part.added)
+            found += self._by_row_id.near(part.files)
         return list({each.identity: each for each in found}.values())
 
 

@@ -1,5 +1,5 @@
-"""`check_row_ids`: whether a compaction of data evolution may follow a state, by the row ids of its files; and
-`FilesByRowId`: the files of a state that share row ids with others.
+"""`check_row_ids`: whether a compaction of data evolution may follow a state, by the row ids of its files; `given_up`:
+which ids it gives up; `FilesByRowId`: the files of a state that share row ids with others.
 
 The rules are those of Java's `DataEvolutionConflictDetection`.
 """
@@ -7,7 +7,7 @@ The rules are those of Java's `DataEvolutionConflictDetection`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 
 from pypaimon.streaming.commit.changes import Changes, FileChange
@@ -33,6 +33,8 @@ def check_row_ids(base: Sequence[FileChange], after: Iterable[FileChange], chang
         CommitConflictError: They are not kept, or do not fit.
     """
     _check_deleted(base, changes)
+    after = list(after)
+    _check_given_up(after, given_up(changes))
     added = [each for each in changes.added if each.file["_FIRST_ROW_ID"] is not None]
     if not added:
         return
@@ -49,6 +51,25 @@ def check_row_ids(base: Sequence[FileChange], after: Iterable[FileChange], chang
             if not _is_inside(_range(each), known):
                 raise _conflict(each, "holds row ids that the table does not have any more")
         _check_fit(list(members), _joined(map(_range, new)))
+
+
+def given_up(changes: Changes) -> dict[bytes, list[Range]]:
+    """The row ids of data files that changes delete without files that keep them, by partition: rows get other ids,
+    or are dropped.
+    """
+    kept: dict[bytes, list[Range]] = {}
+    for each in changes.added:
+        if each.file["_FIRST_ROW_ID"] is not None and is_data_file_name(each.name):
+            kept.setdefault(each.partition, []).append(_range(each))
+    joined = {partition: _joined(ranges) for partition, ranges in kept.items()}
+    found: dict[bytes, list[Range]] = {}
+    for each in changes.files:
+        is_numbered = each.file["_FIRST_ROW_ID"] is not None and is_data_file_name(each.name)
+        if each.kind != EntryKind.DELETE or not is_numbered:
+            continue
+        if not _is_inside(_range(each), joined.get(each.partition, ())):
+            found.setdefault(each.partition, []).append(_range(each))
+    return {partition: _joined(ranges) for partition, ranges in found.items()}
 
 
 class FilesByRowId:
@@ -92,6 +113,16 @@ def _check_deleted(base: Sequence[FileChange], changes: Changes) -> None:
         # Other jobs may give the rows of a file other ids without rewriting it.
         if each.kind == EntryKind.DELETE and there is not None and _numbers(there) != _numbers(each):
             raise _conflict(each, "has other row ids by now")
+
+
+def _check_given_up(after: Iterable[FileChange], gone: Mapping[bytes, Sequence[Range]]) -> None:
+    """Check that no file stays that has columns of rows whose ids are given up: a deleted row would come back with it,
+    or a new value would be lost.
+    """
+    for each in after:
+        ranges = gone.get(each.partition, ())
+        if ranges and each.file["_FIRST_ROW_ID"] is not None and _meets(_range(each), ranges):
+            raise _conflict(each, "has columns of rows that are written again: they were updated meanwhile")
 
 
 def _check_fit(files: Sequence[FileChange], new: Sequence[Range]) -> None:

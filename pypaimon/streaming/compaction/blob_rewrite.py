@@ -11,6 +11,7 @@ import pyarrow as pa
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.files.blob_files import BlobColumn, References, row_range
+from pypaimon.streaming.formats.blob_format import Numbers
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.internals import BlobDescriptor, DataField, DataFileMeta, PaimonBlob
 from pypaimon.streaming.paimon.write_internals import BlobData
@@ -95,12 +96,12 @@ class BlobRewriter:
             BucketFiles(self._table, options, bucket.partition, bucket.bucket),
             options.data,
             lambda: facts,
-            blob=lambda cell: _blob(fetcher, cell),
+            blob=lambda cell: blob_of(fetcher, cell),
         )
         try:
             column = self._reader.blobs(field, first, end - first, newest_first)
             for cells in _cells(column, fetcher):
-                made.write(pa.table([cells], names=[field.name]))
+                made.write(pa.table([pa.array(cells, pa.large_binary())], names=[field.name]))
             (new,) = made.take()
         except BaseException:
             made.abort()
@@ -110,25 +111,34 @@ class BlobRewriter:
         return replace(new, first_row_id=first)
 
 
-def _cells(column: BlobColumn, fetcher: BlobFetcher) -> Iterator[pa.LargeBinaryArray]:
-    """The values of all rows, each marked by its first byte: as bytes, or as a descriptor; empty if no file has it."""
-    found, start = column.references, 0
-    lengths = np.maximum(found.lengths, 0)
+def _cells(column: BlobColumn, fetcher: BlobFetcher) -> Iterator[list[bytes | None]]:
+    """The values of all rows, as `marked` makes them; empty if no file has it."""
+    found = column.references
+    for start, stop in fetched_together(found.lengths):
+        cells = marked(found.rows(start, stop - start), fetcher)
+        missing = column.undecided[start:stop]
+        yield [_PLACEHOLDER if gone else cell for cell, gone in zip(cells, missing, strict=True)]
+
+
+def fetched_together(lengths: Numbers) -> Iterator[tuple[int, int]]:
+    """The first and the last row of each piece of rows whose blobs, of these lengths, are fetched together."""
+    start = 0
+    lengths = np.maximum(lengths, 0)
     ends = np.cumsum(lengths)
     while start < len(ends):
         before = int(ends[start] - lengths[start])
         stop = max(start + 1, int(np.searchsorted(ends, before + _FETCHED_BYTES, side="right")))
-        part = found.rows(start, stop - start)
-        values: list[bytes | None]
-        if stop == start + 1 and lengths[start] > _FETCHED_BYTES:
-            values = [_descriptor(part)]
-        else:
-            values = [None if value is None else _BYTES + value for value in fetcher.fetch(part).to_pylist()]
-        missing = column.undecided[start:stop]
-        yield pa.array(
-            [_PLACEHOLDER if gone else value for value, gone in zip(values, missing, strict=True)], pa.large_binary()
-        )
+        yield start, stop
         start = stop
+
+
+def marked(piece: References, fetcher: BlobFetcher) -> list[bytes | None]:
+    """The blobs of a piece, for `blob_of`: each with a first byte that says whether the blob follows, or a descriptor,
+    because it is large.
+    """
+    if len(piece.place) == 1 and piece.lengths[0] > _FETCHED_BYTES:
+        return [_descriptor(piece)]
+    return [None if value is None else _BYTES + value for value in fetcher.fetch(piece).to_pylist()]
 
 
 def _descriptor(part: References) -> bytes:
@@ -137,7 +147,8 @@ def _descriptor(part: References) -> bytes:
     return _DESCRIPTOR + cell
 
 
-def _blob(fetcher: BlobFetcher, cell: bytes) -> PaimonBlob:
+def blob_of(fetcher: BlobFetcher, cell: bytes) -> PaimonBlob:
+    """What a cell of `marked` stands for."""
     if cell == _PLACEHOLDER:
         return _IN_AN_OLDER_FILE
     mark, value = cell[:1], cell[1:]

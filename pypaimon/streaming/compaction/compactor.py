@@ -18,8 +18,8 @@ from pypaimon.streaming.compaction.compaction_run import CompactionRun, Progress
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, live_buckets, of_known_schemas
 from pypaimon.streaming.compaction.reports import CompactionReport, SkippedPartition
-from pypaimon.streaming.compaction.sort_order import SortOrder, sort_request
-from pypaimon.streaming.compaction.task_pickers import task_picker
+from pypaimon.streaming.compaction.sort_order import sort_request
+from pypaimon.streaming.compaction.task_pickers import NewPicker, sort_picker, task_picker
 from pypaimon.streaming.compaction.tasks import TaskPicker, Threads, Workers
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance, When, is_automatic_maintenance
@@ -80,8 +80,8 @@ def compact(
     chosen = ChosenPartitions(given, partition, where, partition_idle_time)
     maintains = is_automatic_maintenance("compact: maintain", maintain) and not dry_run
     maintenance = CommitMaintenance(given) if maintains else None
-    order = sort_request("compact", order_by, strategy)
-    compaction = Compaction(given, chosen, full=full, workers=Threads(threads), maintains=maintains, order=order)
+    new = sort_picker(sort_request("compact", order_by, strategy))
+    compaction = Compaction(given, chosen, full=full, workers=Threads(threads), maintains=maintains, new_picker=new)
     report = compaction.run(dry_run=dry_run, on_progress=on_progress)
     if maintenance is not None and report.latest_id is not None:
         maintenance.after_commit(report.latest_id)
@@ -98,7 +98,7 @@ class Compaction:
     Args:
         workers: Execute the tasks; None: the thread that calls `run`.
         maintains: Whether the caller does maintenance after the runs.
-        order: As `sort_request` returns it; None: what is due is compacted.
+        new_picker: Makes the picker of the tasks; None: what is due is compacted.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class Compaction:
         workers: Workers | None = None,
         now: Callable[[], datetime] | None = None,
         maintains: bool = False,
-        order: Callable[[PaimonTable], SortOrder] | None = None,
+        new_picker: NewPicker | None = None,
     ) -> None:
         self._table = table
-        self._order = order
+        self._new_picker = new_picker
         self._maintains = maintains
         self._now = now
         self._workers = workers or Threads(1)
@@ -149,7 +149,9 @@ class Compaction:
         snapshot = directory.snapshots.get_latest_snapshot()
         table = under_latest_schema(self._table, directory)
         check_compactable(table)
-        order = None if self._order is None else self._order(table)
+        reader = FileReader(table, directory, check)
+        new = self._new_picker
+        picker = task_picker(table, reader, self._now) if new is None else new(table, reader)
         if not dry_run:
             warn_unsupported_maintenance(table, maintains=self._maintains)
             warn_about_ignored(table)
@@ -158,7 +160,6 @@ class Compaction:
             return CompactionReport(None)
         self._writers.look(table, directory, snapshot)
         index = VectorIndex.of(table, directory, snapshot)
-        picker = task_picker(table, FileReader(table, directory, check), self._now, order)
         entries = self._entries(table, picker, directory, snapshot)
         mixed = self._mixed(table)
 

@@ -29,7 +29,7 @@ from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-_NEVER_FULL = 1 << 62
+NEVER_FULL = 1 << 62
 
 
 class EvolutionRewriter:
@@ -66,7 +66,7 @@ class EvolutionRewriter:
 
     def _rolling(self, bucket: LiveBucket, facts: GivenFacts) -> RollingFiles:
         # One range of row ids is one file, however large, because each file of its blobs belongs to one file.
-        options = replace(FileOptions.of_compacted(self._table, 0), target_bytes=_NEVER_FULL)
+        options = replace(FileOptions.of_compacted(self._table, 0), target_bytes=NEVER_FULL)
         files = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
         return RollingFiles(files, options.data, lambda: facts)
 

@@ -6,7 +6,7 @@ Parquet file would be read twice otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 
 import numpy as np
@@ -72,16 +72,22 @@ class FileReader:
             yield batch
 
     def joined(
-        self, group: RowIdGroup, files: Mapping[str, LiveFile], fields: Sequence[DataField]
+        self,
+        group: RowIdGroup,
+        files: Mapping[str, LiveFile],
+        fields: Sequence[DataField],
+        blobs: Collection[DataField] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Columns of the rows of a group of data evolution, also of deleted ones. `files` are those of the group, by
-        name. Raises as `rows`.
+        name; `blobs` those of the columns that have blob files, which come out as cells. Raises as `rows`.
         """
 
         def read(file: DataFileMeta, wanted: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
             return self._batches(files[str(file.file_name)], wanted, (), _BATCH_ROWS)
 
-        return join(group, fields, self.schema, read, {}, _BATCH_ROWS, {})
+        first, count = group.first_row_id, group.row_count
+        cells = {field.name: self.blobs(field, first, count, group.blob_files) for field in blobs}
+        return join(group, fields, self.schema, read, {}, _BATCH_ROWS, cells)
 
     @property
     def store(self) -> Store:

@@ -1,4 +1,4 @@
-"""`range_packs`: which data files of data evolution become one, by their row ids.
+"""`range_packs`: which data files of data evolution become one, by their row ids (`packs_of_weight`).
 
 Java's rules: docs/java-semantics.md#compaction.
 """
@@ -50,22 +50,33 @@ def range_packs(
         is_merged: Whether the data files of a group may be merged. Otherwise it is left out.
     """
     worth = 2 if full else max(2, options.min_files)
+    merged = (group for group in groups if group.files and is_merged(group))
+    for pack in packs_of_weight(merged, options.target_bytes, lambda group: _weight(group, options)):
+        yield pack, _files(pack) >= worth
+
+
+def packs_of_weight(groups: Iterable[RowIdGroup], most: int, weigh: Callable[[RowIdGroup], int]) -> Iterator[Pack]:
+    """Packs of groups in the order of row ids: each ends once it weighs more than `most`, and at gaps between row ids.
+    A group that alone weighs more is a pack of its own.
+    """
     pack: Pack = []
     weight = 0
     for group in groups:
-        if not group.files or not is_merged(group):
-            continue
-        its_own = sum(max(int(file.file_size), options.open_bytes) for file in group.files)
-        if pack and (pack[-1].end != group.first_row_id or its_own > options.target_bytes):
-            yield pack, _files(pack) >= worth
+        its_own = weigh(group)
+        if pack and (pack[-1].end != group.first_row_id or its_own > most):
+            yield pack
             pack, weight = [], 0
         pack.append(group)
         weight += its_own
-        if weight > options.target_bytes:
-            yield pack, _files(pack) >= worth
+        if weight > most:
+            yield pack
             pack, weight = [], 0
     if pack:
-        yield pack, _files(pack) >= worth
+        yield pack
+
+
+def _weight(group: RowIdGroup, options: CompactionOptions) -> int:
+    return sum(max(int(file.file_size), options.open_bytes) for file in group.files)
 
 
 def _files(pack: Pack) -> int:

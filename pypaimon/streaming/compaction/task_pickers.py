@@ -1,9 +1,10 @@
-"""`task_picker`: the `TaskPicker` of each kind of table."""
+"""`task_picker`: the `TaskPicker` of each kind of table; `NewPicker`: how another one is made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from pypaimon.streaming.compaction.clustering import ClusteringTaskPicker, SortTaskPicker
 from pypaimon.streaming.compaction.evolution import EvolutionTaskPicker
@@ -13,22 +14,28 @@ from pypaimon.streaming.compaction.sort_order import SortOrder
 from pypaimon.streaming.compaction.tasks import AppendTaskPicker, KeyedTaskPicker, TaskPicker
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 
+NewPicker = Callable[[PaimonTable, FileReader], TaskPicker]
+"""Makes the picker of what a caller asks for, whatever is due. Raises UnsupportedTableError if the table cannot have
+it.
+"""
 
-def task_picker(
-    table: PaimonTable,
-    reader: FileReader,
-    now: Callable[[], datetime] | None = None,
-    order: SortOrder | None = None,
-) -> TaskPicker:
-    """The task picker of a table that can be compacted.
+
+def sort_picker(order: Callable[[PaimonTable], SortOrder] | None) -> NewPicker | None:
+    """Makes pickers that sort all rows, in the order of a table; None: what is due is compacted."""
+    return None if order is None else partial(_sorting, order)
+
+
+def _sorting(order: Callable[[PaimonTable], SortOrder], table: PaimonTable, reader: FileReader) -> TaskPicker:
+    return SortTaskPicker(table, reader, order(table))
+
+
+def task_picker(table: PaimonTable, reader: FileReader, now: Callable[[], datetime] | None = None) -> TaskPicker:
+    """The task picker of a table that can be compacted: what is due by its options.
 
     Args:
         now: The time, in the table's time zone; None: by the computer's clock.
-        order: In which all rows are to be sorted; None: what is due by the table's options.
     """
     now = now or table.zone.now
-    if order is not None:
-        return SortTaskPicker(table, reader, order)
     if table.traits.postpone:
         return PostponedTaskPicker(table, reader, now)
     if table.is_primary_key_table:

@@ -16,6 +16,7 @@ import pytest
 from pypaimon.streaming import compact, stream_read_builder, table_files
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.sort_order import sort_request
+from pypaimon.streaming.compaction.task_pickers import sort_picker
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.merge import stages
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -241,7 +242,9 @@ def test_another_compaction_that_was_faster_is_a_conflict(tmp_path: Path, how: s
 
 def compact_while(table: Any, action: Callable[[], None], **arguments: Any) -> Any:
     order = sort_request("compact", arguments.get("order_by"), arguments.get("strategy", "auto"))
-    return Compaction(PaimonTable(table), full=arguments.get("full", False), order=order).run(check=action)
+    return Compaction(PaimonTable(table), full=arguments.get("full", False), new_picker=sort_picker(order)).run(
+        check=action
+    )
 
 
 # Memory

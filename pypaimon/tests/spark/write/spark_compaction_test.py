@@ -10,8 +10,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-from pypaimon.spark import compact, register, rescale
-from pypaimon.streaming import CorruptTableError, stream_read_builder, stream_write_builder, table_files
+from pypaimon.spark import compact, materialize_deletion_vectors, register, rescale
+from pypaimon.streaming import (
+    CorruptTableError,
+    UnsupportedTableError,
+    stream_read_builder,
+    stream_write_builder,
+    table_files,
+)
 from support.tables.evolving_table import EvolvingTable
 from support.tables.handles import create_table, current_files, read_with
 
@@ -118,6 +124,10 @@ def test_files_of_columns_become_one_and_row_ids_stay(spark: Any, tmp_path: Path
     assert len(compact(spark, options_of(table.handle)).new_snapshot_ids) == 1
     assert len(current_files(table.handle)) == 1
     table.check()
+    assert len(materialize_deletion_vectors(spark, options_of(table.handle)).new_snapshot_ids) == 1
+    assert list(table.rows().values()) == list(table.model.values()) and min(table.rows()) == 8
+    with pytest.raises(UnsupportedTableError, match=r"deletion-vectors.enabled"):
+        materialize_deletion_vectors(spark, {**options_of(table.handle), "deletion-vectors.enabled": "false"})
 
 
 def test_changes_that_a_compaction_makes(spark: Any, warehouse: Any) -> None:
