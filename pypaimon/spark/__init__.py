@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pypaimon.spark.compaction import compact, materialize_deletion_vectors, rescale
+    from pypaimon.spark.compaction import compact, materialize_deletion_vectors, rescale, rewrite_file_index
     from pypaimon.spark.lag_listener import LagListener
     from pypaimon.spark.maintenance import maintain
     from pypaimon.spark.read.native import native_foreach_batch, native_read
@@ -27,6 +27,7 @@ __all__ = [
     "register",
     "repartition_by_bucket",
     "rescale",
+    "rewrite_file_index",
 ]
 
 _MODULES = {
@@ -40,6 +41,7 @@ _MODULES = {
     "register": "source",
     "repartition_by_bucket": "write.bucketing",
     "rescale": "compaction",
+    "rewrite_file_index": "compaction",
 }
 
 

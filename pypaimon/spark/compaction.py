@@ -17,6 +17,7 @@ from pypaimon.spark.write.sink_table import load_sink_table
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.index_rewrite import IndexTaskPicker
 from pypaimon.streaming.compaction.materialization import MaterializationTaskPicker
 from pypaimon.streaming.compaction.partition_rescale import RescaleTaskPicker, rescale_partitions
 from pypaimon.streaming.compaction.reports import CompactionReport
@@ -140,6 +141,33 @@ def materialize_deletion_vectors(
     """
     chosen = partition, where, partition_idle_time
     return _run(spark, options, MaterializationTaskPicker, chosen, dry_run=dry_run)
+
+
+def rewrite_file_index(
+    spark: sql.SparkSession,
+    options: Mapping[str, str],
+    *,
+    full: bool = False,
+    partition: Mapping[str, Any] | None = None,
+    where: str | None = None,
+    partition_idle_time: float | timedelta | None = None,
+    dry_run: bool = False,
+) -> CompactionReport:
+    """Give data files the file indexes that the table's options ask for, some files in each task. Blocks.
+
+    What happens, report and errors are those of `pypaimon.streaming.compaction.rewrite_file_index`.
+
+    Args:
+        spark: As `compact` takes it.
+        options: As `compact` takes them.
+        full: Make the indexes of all files again, not only of those that have others than they should.
+        partition: As `compact` takes it.
+        where: As `compact` takes it.
+        partition_idle_time: As `compact` takes it.
+        dry_run: Write nothing; the report says which files would get other indexes.
+    """
+    chosen = partition, where, partition_idle_time
+    return _run(spark, options, IndexTaskPicker, chosen, full=full, dry_run=dry_run)
 
 
 def _run(

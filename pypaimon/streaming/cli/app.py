@@ -36,6 +36,7 @@ _SUMMARIES = {
     "partitions": "List and drop the partitions of a table, and mark them as done.",
     "remove-missing-files": "Make TABLE readable again whose data files are gone from the store.",
     "rescale": "Divide the rows of TABLE into another number of BUCKETS.",
+    "rewrite-file-index": "Give data files of TABLE the file indexes that its options ask for.",
     "rollback": "Make an earlier snapshot of TABLE the latest one.",
     "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
     "tag": "Create, replace, rename, delete and list the tags of a table.",
@@ -48,6 +49,7 @@ _MODULES = {
     "files": "compact",
     "materialize-deletion-vectors": "compact",
     "rescale": "compact",
+    "rewrite-file-index": "compact",
     "snapshots": "inspect",
 }
 """The modules of commands that have none of their own name."""

@@ -24,6 +24,7 @@ from pypaimon.streaming.cli.tables import TableSource, duration, null_text, on_t
 from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compaction_run import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
+from pypaimon.streaming.compaction.index_rewrite import rewrite_file_index as rewrite_index
 from pypaimon.streaming.compaction.materialization import materialize_deletion_vectors as materialize
 from pypaimon.streaming.compaction.partition_rescale import rescale as rescale_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, SkippedPartition
@@ -228,6 +229,34 @@ def materialize_deletion_vectors(
     report = materialize(table, threads=threads, dry_run=dry_run, **chosen)
     _print_buckets(table, report, dry_run, as_json)
     _print_report(source.name, report, dry_run, as_json, "replaced")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream rewrite-file-index db.orders --dry-run
+  paimon-stream rewrite-file-index db.orders --where "day >= '2026-11-01'"
+"""
+)
+@on_table
+@partition_options
+@click.option("--full", is_flag=True, help="Of all files. [default: of those that lack one or have one too many]")
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Groups of files at the same time."
+)
+@click.option("--dry-run", is_flag=True, help="Write nothing; print which files would get other indexes.")
+@click.option("--json", "as_json", is_flag=True, help="Print which files have got other indexes as JSON.")
+def rewrite_file_index(
+    source: TableSource, chosen: Chosen, full: bool, threads: int, dry_run: bool, as_json: bool
+) -> None:
+    """Give data files of TABLE the file indexes that its options ask for. Data files are not written again.
+
+    Rows and streams do not change. Files that others compact meanwhile are left for the next run.
+    """
+    table = source.load()
+    report = rewrite_index(table, full=full, threads=threads, dry_run=dry_run, **chosen)
+    _print_buckets(table, report, dry_run, as_json)
+    _print_report(source.name, report, dry_run, as_json, "indexed")
 
 
 def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:

@@ -69,8 +69,8 @@ def log_kept(table: PaimonTable) -> None:
 def discard(table: PaimonTable, messages: Sequence[CommitMessage], kept: Sequence[CommitMessage] = ()) -> None:
     """Delete files that no snapshot names or will name. Failures are ignored: what is left is an orphan.
 
-    A file that compaction only moved to another level belongs to the table and stays. So does one that `kept` messages
-    name too: parts of a merged changelog file have one path.
+    A file that compaction only moved to another level, or gave other indexes, belongs to the table and stays. So does
+    one that `kept` messages name too: parts of a merged changelog file have one path.
     """
     directory = table.new_directory()
     stay = set(_paths(table, kept))
@@ -116,13 +116,16 @@ def _paths(table: PaimonTable, messages: Sequence[CommitMessage]) -> Iterator[st
     for message in messages:
         row = encoded_row(message.partition, table.partition_fields)
         (home,) = paths.partitions(pa.array([row], pa.binary()))
-        moved = {file.file_name for file in message.compact_before}
-        compacted = [file for file in message.compact_after if file.file_name not in moved]
-        for file in (*message.new_files, *message.changelog_files, *compacted, *message.compact_changelog_files):
+        there = {file.file_name for file in message.compact_before}
+        there |= {name for file in message.compact_before for name in file.extra_files or ()}
+        made = *message.new_files, *message.changelog_files, *message.compact_changelog_files
+        for file, stay in (*((each, ()) for each in made), *((each, there) for each in message.compact_after)):
             path = file.physical_path() or str(paths.data_file(home, message.bucket, file.file_name))
             part = merged_changelog_range(path)
-            yield path if part is None else part.path
-            yield from (f"{path.rpartition('/')[0]}/{name}" for name in file.extra_files or ())
+            if file.file_name not in stay:
+                yield path if part is None else part.path
+            extra = (name for name in file.extra_files or () if name not in stay)
+            yield from (f"{path.rpartition('/')[0]}/{name}" for name in extra)
         for entry in (*message.index_adds, *message.compact_index_adds):
             index = entry.index_file
             yield str(paths.index_file(home, entry.bucket, index.file_name, index.external_path))

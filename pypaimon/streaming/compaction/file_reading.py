@@ -16,7 +16,7 @@ import pyarrow as pa
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.errors import BadRowError, CorruptTableError
 from pypaimon.streaming.files.blob_files import BlobColumn
-from pypaimon.streaming.files.data_files import content_of, read_file
+from pypaimon.streaming.files.data_files import content_of, located, read_file
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join
 from pypaimon.streaming.io.store import Store
@@ -71,6 +71,16 @@ class FileReader:
         for _, batch in self._kept(file, self._batches(file, self._fields, _TRACKED if tracked else (), _BATCH_ROWS)):
             yield batch
 
+    def stored(self, file: LiveFile, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
+        """All records of a file as it stores them, also deleted ones. `fields` are columns of the schema that it was
+        written with. Raises as `rows`.
+        """
+        meta = file.read
+        content = self._content(file)
+        for batch in read_file(self._directory, meta, fields, schema_id=meta.schema_id, content=content):
+            self._check()
+            yield batch
+
     def joined(
         self,
         group: RowIdGroup,
@@ -88,6 +98,10 @@ class FileReader:
         first, count = group.first_row_id, group.row_count
         cells = {field.name: self.blobs(field, first, count, group.blob_files) for field in blobs}
         return join(group, fields, self.schema, read, {}, _BATCH_ROWS, cells)
+
+    def located(self, file: LiveFile) -> str:
+        """The path of a file."""
+        return located(self._directory, file.read.file_path)
 
     @property
     def store(self) -> Store:

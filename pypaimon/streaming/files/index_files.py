@@ -11,7 +11,7 @@ from pypaimon.streaming.files.data_files import located
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, owners
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.filtering.index_filter import IndexFilter, embedded_may_match, warn_of_unused
-from pypaimon.streaming.indexes.container import IndexPart, head_length, index_parts
+from pypaimon.streaming.indexes.container import INDEX_FILE, IndexPart, head_length, index_parts
 from pypaimon.streaming.indexes.file_index import indexed_columns
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.paimon.internals import DataFileMeta, TableSchema
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
     from pypaimon.streaming.paimon.filter_internals import Predicate
 
-_SUFFIX = ".index"
 _FIRST_BYTES = 1 << 20
 """Bytes of an index file to read first; most files are not larger."""
 
@@ -60,7 +59,7 @@ class FileIndexes:
         """Whether a file can hold a matching row. Needs a request if it has an index file for a column of the filter.
         `only`: the columns that are read from the file; None: all.
         """
-        names = [name for name in file.extra_files or () if name.endswith(_SUFFIX)]
+        names = [name for name in file.extra_files or () if name.endswith(INDEX_FILE)]
         if file.embedded_index is None and not names:
             return True
         found, in_files = self._filter(file.schema_id, only)

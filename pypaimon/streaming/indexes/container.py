@@ -6,6 +6,8 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+INDEX_FILE = ".index"
+"""Suffix of the files next to a data file that hold a container."""
 _MAGIC = 1493475289347502
 _VERSION = 1
 _PREFIX_BYTES = 16
@@ -102,21 +104,22 @@ def _read_text(reader: BytesReader) -> str:
     return encoded.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
 
 
-def encode_container(indexes: Mapping[str, Mapping[str, bytes]]) -> bytes:
+def encode_container(indexes: Mapping[str, Mapping[str, bytes]], mark: bytes = b"") -> bytes:
+    """A container of indexes, by column and kind. `mark`: Bytes that readers ignore, to make it differ from others."""
     body = b"".join(data for found in indexes.values() for data in found.values())
-    length = _PREFIX_BYTES + len(_head(indexes, 0))
-    return struct.pack(">qii", _MAGIC, _VERSION, length) + _head(indexes, length) + body
+    length = _PREFIX_BYTES + len(_head(indexes, 0, mark))
+    return struct.pack(">qii", _MAGIC, _VERSION, length) + _head(indexes, length, mark) + body
 
 
-def _head(indexes: Mapping[str, Mapping[str, bytes]], place: int) -> bytes:
+def _head(indexes: Mapping[str, Mapping[str, bytes]], place: int, mark: bytes) -> bytes:
     head = struct.pack(">i", len(indexes))
     for column, found in indexes.items():
         head += written_text(column) + struct.pack(">i", len(found))
         for kind, data in found.items():
             head += written_text(kind) + struct.pack(">ii", place, len(data))
             place += len(data)
-    # The length of fields that later versions may add.
-    return head + struct.pack(">i", 0)
+    # Fields that later versions may add, which the known one passes over.
+    return head + struct.pack(">i", len(mark)) + mark
 
 
 def written_text(text: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -57,6 +57,10 @@ class IndexedColumn:
         _, opened, key = self.column.partition("[")
         return key[:-1] if opened and key.endswith("]") else None
 
+    def renamed(self, field: str) -> IndexedColumn:
+        """The same index, of a column of another name."""
+        return replace(self, column=field if self.key is None else f"{field}[{self.key}]")
+
 
 def _is_written(column: IndexedColumn, data_type: DataType) -> bool:
     kind = column.kind
@@ -87,6 +91,20 @@ class IndexOptions:
         written = tuple(each for each in found if each.field in types and _is_written(each, types[each.field]))
         embedded = option_keys.FILE_INDEX_IN_MANIFEST_THRESHOLD.of(options)
         return IndexOptions(written, tuple(each for each in found if each not in written), embedded)
+
+    def of_file(self, fields: Sequence[DataField], stored: Sequence[DataField]) -> tuple[IndexedColumn, ...]:
+        """The indexes of a file that was written with other columns: by its names of the columns that it has, of types
+        that are indexed.
+
+        Args:
+            fields: The columns of the table, to which the options refer.
+            stored: Those of the file.
+        """
+        ids = {field.name: field.id for field in fields}
+        by_id = {field.id: field for field in stored}
+        found = ((each, by_id.get(ids[each.field])) for each in self.written)
+        renamed = ((each.renamed(field.name), field.type) for each, field in found if field is not None)
+        return tuple(each for each, data_type in renamed if _is_written(each, data_type))
 
 
 def indexed_columns(raw: Mapping[str, str]) -> list[IndexedColumn]:
@@ -132,12 +150,16 @@ class FileIndex:
                 index.add(chunk)
 
     def data(self) -> bytes:
+        return encode_container(self.parts())
+
+    def parts(self) -> dict[str, dict[str, bytes]]:
+        """The indexes by column and kind, without those that cannot hold their values."""
         found: dict[str, dict[str, bytes]] = {}
         for column, index in self._indexes:
             data = index.data()
             if data is not None:
                 found.setdefault(column.column, {})[column.kind] = data
-        return encode_container(found)
+        return found
 
 
 def _indexed_type(column: IndexedColumn, kind: pa.DataType) -> pa.DataType:

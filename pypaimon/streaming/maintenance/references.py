@@ -342,9 +342,7 @@ def _positive(entries: pa.Table, less: pa.Table) -> Iterator[str]:
             continue
         counts = [_counts(some, 1), _counts(others, -1)]
         counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
-        positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
-        for each in (some, others):
-            yield from _names(each.filter(pc.is_in(each["file_name"], value_set=positive)))
+        yield from map(_real_name, counted.filter(pc.greater(counted["count_sum"], 0))["name"].to_pylist())
 
 
 def _both_lists(snapshot: Snapshot) -> tuple[str, str]:
@@ -352,6 +350,11 @@ def _both_lists(snapshot: Snapshot) -> tuple[str, str]:
 
 
 def _counts(entries: pa.Table, factor: int) -> pa.Table:
-    """By name 1 for a file that is added and -1 for one that is deleted, times a factor."""
+    """By name 1 for a file that is added and -1 for one that is deleted, times a factor. Its extra files are counted by
+    themselves, because a file may get other ones.
+    """
     count = pc.if_else(pc.equal(entries["kind"], EntryKind.ADD), factor, -factor)
-    return pa.table({"name": entries["file_name"], "count": count})
+    found = pa.table({"name": entries["file_name"], "count": count})
+    extra = entries["extra_files"].combine_chunks()
+    of_extra = count.take(pc.list_parent_indices(extra).cast(pa.int64()))
+    return pa.concat_tables([found, pa.table({"name": pc.list_flatten(extra), "count": of_extra})])

@@ -20,6 +20,7 @@ from pypaimon.streaming.errors import BadRowError, PaimonStreamError, StoreError
 from pypaimon.streaming.formats.file_format import FormatWriter, WriteSettings
 from pypaimon.streaming.formats.registry import FORMATS, new_file
 from pypaimon.streaming.indexes.column_index import kind_of
+from pypaimon.streaming.indexes.container import INDEX_FILE
 from pypaimon.streaming.indexes.file_index import FileIndex
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
@@ -83,7 +84,6 @@ class _Unclosed:
         self.write = stream.write
 
 
-_INDEX_FILE = ".index"
 _ARROW_DATA_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowCapacityError)
 _DATA_ERRORS = (ValueError, TypeError, ArithmeticError, *_ARROW_DATA_ERRORS)
 """What encoders raise because of values. Streams raise `OSError`."""
@@ -235,7 +235,7 @@ class NewFile:
         data = self._index.data()
         if len(data) <= self._kind.indexes.embedded_bytes:
             return data, []
-        return None, [self._extra_file(_INDEX_FILE, data)]
+        return None, [self._extra_file(INDEX_FILE, data)]
 
     def _extra_file(self, ending: str, data: bytes) -> str:
         self._paths.append(self.path + ending)

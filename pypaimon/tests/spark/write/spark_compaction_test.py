@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-from pypaimon.spark import compact, materialize_deletion_vectors, register, rescale
+from pypaimon.spark import compact, materialize_deletion_vectors, register, rescale, rewrite_file_index
 from pypaimon.streaming import (
     CorruptTableError,
     UnsupportedTableError,
@@ -128,6 +128,18 @@ def test_files_of_columns_become_one_and_row_ids_stay(spark: Any, tmp_path: Path
     assert list(table.rows().values()) == list(table.model.values()) and min(table.rows()) == 8
     with pytest.raises(UnsupportedTableError, match=r"deletion-vectors.enabled"):
         materialize_deletion_vectors(spark, {**options_of(table.handle), "deletion-vectors.enabled": "false"})
+
+
+def test_files_get_the_indexes_of_the_options(spark: Any, warehouse: Any) -> None:
+    table = created(warehouse, ["day", "id"], bucket="2")
+    write(table, 2)
+    before = rows(table)
+    options = {**options_of(table), "file-index.bitmap.columns": "v", "file-index.in-manifest-threshold": "0 b"}
+    report = rewrite_file_index(spark, options, where="day = 'a'")
+    assert (len(report.compacted), report.before.files, len(report.new_snapshot_ids)) == (2, 4, 1)
+    assert rewrite_file_index(spark, options).before.files == 4 and not rewrite_file_index(spark, options).compacted
+    assert all(len(file.extra_files) == 1 for file in current_files(table))
+    assert rows(table) == before
 
 
 def test_changes_that_a_compaction_makes(spark: Any, warehouse: Any) -> None:
