@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming import compact, maintain
+from pypaimon.streaming.compaction import materialize_deletion_vectors, rewrite_file_index
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -32,7 +34,11 @@ CHANGES = st.one_of(
     st.tuples(st.just("update"), PICKS, st.sampled_from([("a",), ("b",), ("a", "b")])),
     st.tuples(st.just("delete"), PICKS),
 )
-COMPACTIONS = st.tuples(st.just("compact"), st.booleans(), st.none() | CHANGES)
+COMPACTIONS = st.one_of(
+    st.tuples(st.just("compact"), st.booleans(), st.none() | CHANGES),
+    st.tuples(st.just("materialize"), st.none() | CHANGES),
+    st.tuples(st.just("index"), st.sampled_from(["", "a", "b", "a,b"]), st.none() | CHANGES),
+)
 STEPS = st.lists(
     st.one_of(
         CHANGES, CHANGES, COMPACTIONS, COMPACTIONS, st.tuples(st.just("alter"), st.booleans()),
@@ -92,19 +98,31 @@ class Life:
         kept = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
         maintain(self.table.handle.copy(kept))
 
-    def _compact(self, full: bool, meanwhile: Any) -> None:
-        done: list[Any] = []
+    def _materialize(self, meanwhile: Any) -> None:
+        report = materialize_deletion_vectors(self.table.handle, on_progress=self._once(meanwhile))
+        if report.new_snapshot_ids:
+            self.table.renumber()
+
+    def _index(self, columns: str, meanwhile: Any) -> None:
+        names = ",".join(self._names[name] for name in columns.split(",") if name)
+        options = {"file-index.bitmap.columns": names, "file-index.in-manifest-threshold": "1 mb"}
+        rewrite_file_index(self.table.handle.copy(options), on_progress=self._once(meanwhile))
+
+    def _once(self, meanwhile: Any) -> Callable[[int, int], None]:
+        waiting = [] if meanwhile is None else [meanwhile]
 
         def change(_: int, __: int) -> None:
-            if meanwhile is not None and not done:
-                done.append(meanwhile)
-                self.step(*meanwhile)
+            if waiting:
+                self.step(*waiting.pop())
 
+        return change
+
+    def _compact(self, full: bool, meanwhile: Any) -> None:
         if full:
-            report = compact(self.table.handle, full=True, on_progress=change)
+            report = compact(self.table.handle, full=True, on_progress=self._once(meanwhile))
         else:
-            report = self._again.run(on_progress=change)
-        assert done or not report.conflicts
+            report = self._again.run(on_progress=self._once(meanwhile))
+        assert meanwhile is not None or not report.conflicts
         if report.conflicts:
             self.table.check()
             assert not compact(self.table.handle, full=full).conflicts

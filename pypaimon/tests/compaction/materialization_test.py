@@ -44,19 +44,8 @@ def materialized(table: EvolvingTable, **arguments: Any) -> CompactionReport:
     """What the model says afterwards: rows of files with deleted rows get the next ids, in their order."""
     report = materialize_deletion_vectors(table.handle, **arguments)
     if report.new_snapshot_ids:
-        renumber(table)
+        table.renumber()
     return report
-
-
-def renumber(table: EvolvingTable) -> None:
-    found = sorted(table.rows())
-    kept = [each for each in found if each in table.model]
-    gone = sorted(table.model.keys() - set(kept))
-    new = [each for each in found if each not in table.model]
-    table.model = {each: table.model[each] for each in kept} | {
-        number: table.model[each] for number, each in zip(new, gone, strict=True)
-    }
-    table._next = snapshot_of(table).next_row_id or 0
 
 
 def snapshot_of(table: EvolvingTable) -> Any:
@@ -165,7 +154,7 @@ def test_only_chosen_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[st
     dry = json.loads(program("materialize-deletion-vectors", table.at.name, "--dry-run", "--json").out)
     assert [each["before"]["files"] for each in dry["compacted"]] == [2, 1]
     assert "3 files" in program("materialize-deletion-vectors", table.at.name).out
-    renumber(table)
+    table.renumber()
     table.check()
     assert "nothing is due" in program("materialize-deletion-vectors", table.at.name).out
 
@@ -196,7 +185,7 @@ def test_what_is_committed_meanwhile_is_not_lost(table: EvolvingTable, while_run
     assert bool(report.new_snapshot_ids) == survives and bool(report.conflicts) != survives
     assert all(each.new_snapshot_ids for each in others)
     if survives:
-        renumber(table)
+        table.renumber()
     table.check()
     materialized(table)
     table.check()
@@ -287,7 +276,7 @@ def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
             materialize_deletion_vectors(dying)
         except Killed:
             if not vectors(table):
-                renumber(table)
+                table.renumber()
             table.check()
             materialized(table)
             assert not vectors(table)

@@ -11,6 +11,7 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.tables.handles import EVOLUTION, batch_read, read_with, write_by_stream
 from support.tables.streamed_table import Table
 
@@ -92,6 +93,16 @@ class EvolvingTable:
         found = {row["_ROW_ID"]: {name: row[name] for name in self.types} for row in rows}
         assert len(found) == len(rows)
         return found
+
+    def renumber(self) -> None:
+        """Rows have got other ids, in their order."""
+        there = self.rows()
+        gone = sorted(self.model.keys() - there.keys())
+        new = dict(zip(sorted(there.keys() - self.model.keys()), gone, strict=True))
+        self.model = {each: self.model[new.get(each, each)] for each in there}
+        snapshot = TableDirectory.of(self.handle).snapshots.get_latest_snapshot()
+        assert snapshot is not None and snapshot.next_row_id is not None
+        self._next = snapshot.next_row_id
 
     def check(self) -> None:
         assert self.rows() == self.model
