@@ -110,9 +110,12 @@ def _off_peak(options: TableOptions) -> OffPeak | None:
 
 
 _REFUSED_OPTIONS = {
-    option_keys.DATA_EVOLUTION_ROW_SIDECAR_ENABLED: "its files have copies by row",
-    option_keys.DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS: "its compaction would change row ids",
-    option_keys.PK_CLUSTERING_OVERRIDE: "its files are sorted by other columns than the key",
+    option_keys.DATA_EVOLUTION_ROW_SIDECAR_ENABLED: "its files have copies by row. Compact it with Java.",
+    option_keys.DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS: "its compaction would change row ids. Remove the option.",
+    option_keys.PK_CLUSTERING_OVERRIDE: (
+        "its files are sorted by other columns than the key. Compact it with Java: let a Java writer without "
+        "'write-only' commit, or call the procedure compact of Flink or Spark."
+    ),
 }
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
 
@@ -166,7 +169,7 @@ def _refusals(table: PaimonTable) -> Iterator[str]:
     vectors, tracking = option_keys.DELETION_VECTORS_ENABLED, option_keys.ROW_TRACKING_ENABLED
     for key, why in _REFUSED_OPTIONS.items():
         if key.of(options):
-            yield f"{name} has '{key}': {why}, and such tables are not compacted here."
+            yield f"{name} has '{key}', and such tables are not compacted here: {why}"
     if unwritten := IndexOptions.of(options, table.fields).unwritten:
         yield f"{name} has file indexes that compaction here would lose: {', '.join(map(str, unwritten))}."
     if tracking.of(options) and not traits.unaware_bucket:

@@ -123,22 +123,15 @@ def _as_written(field: pa.Field) -> pa.Field:
 
 
 def _check(name: str, column: pa.Array) -> None:
-    """Refuse values that Arrow would write so that Java misreads or skips them."""
+    """Refuse values that Arrow would write so that Java misreads them."""
     for leaf in _leaves(column):
-        if pa.types.is_floating(leaf.type) and pc.any(pc.is_nan(leaf)).as_py():
-            # NaN makes the minimum and the maximum in the file wrong.
-            raise _refused(name, "NaN", "with statistics by which filters lose rows")
         if pa.types.is_timestamp(leaf.type) and leaf.type.unit in _PER_MILLISECOND:
             numbers = pc.fill_null(leaf.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
             if ((numbers < 0) & (np.mod(numbers, _PER_MILLISECOND[leaf.type.unit]) != 0)).any():
-                raise _refused(name, "a time before 1970 with a fraction of a millisecond", "with the wrong sign")
-
-
-def _refused(name: str, what: str, how: str) -> UnsupportedTableError:
-    return UnsupportedTableError(
-        f"Column '{name}' holds {what}, which pyarrow writes into ORC files {how}. Set 'file.format' to parquet or "
-        "avro."
-    )
+                raise UnsupportedTableError(
+                    f"Column '{name}' holds a time before 1970 with a fraction of a millisecond, which pyarrow writes "
+                    "into ORC files with the wrong sign. Set 'file.format' to parquet or avro."
+                )
 
 
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
