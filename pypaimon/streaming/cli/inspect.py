@@ -74,9 +74,10 @@ class Verdict:
             if self._scanner.kind is PlanKind.CHANGELOG:
                 return "changelog", "it has changelog files"
             return "delta", "it added files"
-        return "passed over", self._why_not(kind)
+        return "passed over", self._why_not(snapshot)
 
-    def _why_not(self, kind: str) -> str:
+    def _why_not(self, snapshot: Snapshot) -> str:
+        kind = snapshot.commit_kind
         if kind == CommitKind.ANALYZE:
             return "statistics only"
         if self._scanner.kind is PlanKind.CHANGELOG:
@@ -85,6 +86,8 @@ class Verdict:
             return f"no changelog files: {later if complete else 'the commit has data files only'}"
         if kind == CommitKind.COMPACT:
             return "a compaction changes no row"
+        if not snapshot.overwrites_rows:
+            return "it divides the same rows into other buckets"
         append, keyed = option_keys.STREAMING_READ_APPEND_OVERWRITE, option_keys.STREAMING_READ_OVERWRITE
         option = keyed if self._traits.primary_key else append
         return f"overwrites are not read; {option} = true reads them"

@@ -62,6 +62,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.snapshot_files import SAME_ROWS
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options import option_keys
@@ -222,6 +223,7 @@ def commit_replacement(request: CommitRequest, planned_at: int) -> CommitReport:
     the postponed bucket. Raises as `commit_compaction`, which ignores these increments.
     """
     plan = FixedChanges(data_changes(request.table, request.messages))
+    request = replace(request, properties={**request.properties, SAME_ROWS: request.user})
     return commit_rewritten(request, plan, planned_at, again=False, strict=True)
 
 

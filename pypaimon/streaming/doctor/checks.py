@@ -204,7 +204,7 @@ def later(seen: Examination) -> Iterator[Finding]:
 
 
 def overwrites(seen: Examination) -> Iterator[Finding]:
-    found = [snapshot.id for snapshot in seen.recent if snapshot.commit_kind == CommitKind.OVERWRITE]
+    found = [snapshot.id for snapshot in seen.recent if snapshot.overwrites_rows]
     if "stream" in seen.failures or not found or overwrite_policy(seen.traits, seen.options, None):
         return
     text = f"{count(len(found), 'overwrite')} among the last {count(len(seen.recent), 'snapshot')} (the last one is "

@@ -27,6 +27,8 @@ _CACHED_SNAPSHOTS = 4096
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _HINT = re.compile(rb"[0-9]{1,19}")
 _JSON = "json"
+SAME_ROWS = "pypaimon.same-rows"
+"""Of an OVERWRITE that replaces files by others with the same rows: its user, since a rollback copies properties."""
 # Flink commits this watermark before the first one has come.
 _NO_WATERMARK = -(2**63)
 # The years 1 to 9999, which Python's calendar holds.
@@ -134,6 +136,11 @@ class Snapshot:
     def is_same_commit(self, other: Snapshot) -> bool:
         """Whether the files of a snapshot, tag or changelog hold one commit."""
         return self.id == other.id and is_same_history(self.fingerprint, other.fingerprint)
+
+    @property
+    def overwrites_rows(self) -> bool:
+        """Whether it may replace or remove rows, which a rescale does not."""
+        return self.commit_kind == "OVERWRITE" and self.properties.get(SAME_ROWS) != self.commit_user
 
     @property
     def state_lists(self) -> tuple[str, ...]:

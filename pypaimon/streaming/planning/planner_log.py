@@ -9,7 +9,6 @@ from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import OnOverwrite
 from pypaimon.streaming.paimon.handles import ReadableTable
-from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.planning.planner_state import Following, ReadingFull, Starting, Step
 
 
@@ -71,7 +70,7 @@ class PlannerLog:
 
     def passed_over(self, snapshot: Snapshot, policy: OnOverwrite | None) -> None:
         commit = str(snapshot.commit_kind)
-        if snapshot.commit_kind == CommitKind.OVERWRITE and policy is None and not self._warned_of_overwrite:
+        if snapshot.overwrites_rows and policy is None and not self._warned_of_overwrite:
             self._warned_of_overwrite = True
             text = "snapshot %(snapshot)d overwrites data and is passed over as in Java; with_on_overwrite(...) chooses"
             self._log.warning("overwrite_passed_over", text, snapshot=snapshot.id)

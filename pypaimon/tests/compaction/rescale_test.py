@@ -24,6 +24,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.compaction import partition_rescale, rescale
 from pypaimon.streaming.compaction.compactor import Compaction
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from pypaimon.streaming.doctor import diagnose
 from support.docs.cli_runs import Program
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
@@ -61,6 +62,7 @@ def test_the_rows_stay_and_streams_see_nothing(tmp_path: Path, kind: str, bucket
     table = altered(table, tmp_path, buckets)
     report = rescale(table, buckets)
     assert len(report.new_snapshot_ids) == 2 and not report.conflicts
+    assert not [each for each in diagnose(table).findings if each.check == "overwrites"]
     assert state(table) == before
     assert buckets_of(table) == {p: set(range(buckets)) for p in (0, 1)}
     assert sorted(map(str, rows(table, "earliest"))) == sorted(map(str, changes))

@@ -78,7 +78,7 @@ def expire_both(twins: TwinTable, branch: str, meanwhile: int | None, *, reads: 
         twins.ours_expires(branch, happens)
         ours = twins.left()
         common = roots.common(Roots.of(ours.small, branch))
-        assert [read(common) for read in readers] == earlier
+        assert [read(common) for read in readers] == [common.among(each) for each in earlier]
     assert not ours.lost
     assert ours.files - unnamed == ours.needed
     assert not Comparison(branch, before, theirs, ours, meanwhile, twins.returned).unexplained(EXPLAINED)

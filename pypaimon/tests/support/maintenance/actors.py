@@ -38,6 +38,10 @@ class Actors:
         objects: The store.
         table: The table.
         laws: Checked at each change.
+
+    Attributes:
+        branches: The branches.
+        deletes_first: Whether a file that changes its level is deleted before it is added, as Java expects.
     """
 
     def __init__(self, rng: random.Random, objects: MemoryObjects, table: SimulatedTable, laws: TableLaws) -> None:
@@ -46,6 +50,7 @@ class Actors:
         self.table = table
         self.laws = laws
         self.branches: list[str] = []
+        self.deletes_first = False
 
     # ---- The store
 
@@ -118,7 +123,7 @@ class Actors:
         if self.rng.random() < 0.4:
             # A file that only changes its level; the order of the two entries is any.
             found = [Entry(EntryKind.ADD, upgraded(gone[0])), Entry(EntryKind.DELETE, gone[0])]
-            return self.rng.sample(found, 2)
+            return found[::-1] if self.deletes_first else self.rng.sample(found, 2)
         made = DataFile(fresh.name, 1, fresh.extra, COMPACT)
         return [*(Entry(EntryKind.DELETE, each) for each in gone), Entry(EntryKind.ADD, made)]
 
@@ -182,7 +187,8 @@ class Actors:
         self.laws.pending.add(tag)
         self.put(tag, json.dumps(value).encode())
         yield
-        if path in self.objects and parsed(self.objects.get(path) or b"") == parsed(data):
+        is_there = path in self.objects and path not in self.laws.doomed
+        if is_there and parsed(self.objects.get(path) or b"") == parsed(data):
             self.laws.seen["tag"] += 1
             if tag in self.objects:
                 self.laws.establish(tag)

@@ -33,11 +33,13 @@ from support.maintenance.race_histories import (
     replacement_fails,
     replacement_in_a_run,
     replacement_killed,
+    replacement_never_finished,
     rollback_killed_during_a_run,
     slow_changelog_of_a_compaction,
     tag_goes,
     tag_of_a_branch_goes,
     tag_of_lost_history,
+    two_rollbacks,
 )
 from support.maintenance.simulated_table import ROOT, Entry, parsed, upgraded
 from support.maintenance.stage import Stage
@@ -379,6 +381,8 @@ HARMLESS = (
     History("a branch replaces what a run expires", "", replacement_in_a_run, refused=True),
     History("the store fails while a branch replaces everything", "", replacement_fails, refused=True),
     History("a process dies while a branch replaces everything", "", replacement_killed),
+    History("nobody finishes the replacement of everything", "", replacement_never_finished),
+    History("two rollbacks at once", "", two_rollbacks, refused=True),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )
 """What looks like damage, and what random histories have found."""

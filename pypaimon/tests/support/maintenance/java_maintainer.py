@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from support.crash.crashing_file_io import Killed
+from support.maintenance.actors import Actors
 from support.maintenance.laws import TableLaws
 from support.maintenance.simulated_table import COMPACT, ROOT, DataFile, SimulatedTable, Value, number_of, parsed
 
@@ -56,7 +58,7 @@ class JavaMaintainer:
         if not ids:
             return
         hint = self.requests.read(f"{home}/snapshot/EARLIEST")
-        earliest = ids[0] if hint is None else int(hint)
+        earliest = int(hint) if hint is not None and int(hint) in ids else ids[0]
         least = 10 if policy.min_snapshots is None else policy.min_snapshots
         end = min(ids[-1] - least + 1, self._smallest_consumer(home))
         if policy.expire_limit is not None:
@@ -83,7 +85,8 @@ class JavaMaintainer:
         if end not in found:
             # Noticed after the data has gone.
             return
-        inside = [each for each in tags if going and going[0]["id"] <= each["id"] < end]
+        first = max((each["id"] for each in tags if going and each["id"] <= going[0]["id"]), default=0)
+        inside = [each for each in tags if first <= each["id"] < end]
         kept = set().union(*(self._metadata(each) for each in (found[end], *inside)))
         for each in going:
             gone = self.table.side_files(each) if self._reads_data_files else self._metadata(each, not keeps_changelogs)
@@ -261,6 +264,38 @@ class JavaMaintainer:
     def _delete_all(self, paths: Iterable[str]) -> None:
         for path in sorted(paths):
             self.requests.delete(path)
+
+
+class JavaProcess:
+    """What a maintainer like Java's requests as one process among others, which may be killed at any request.
+
+    Args:
+        actors: They share the store, and its laws.
+        kills: Share of requests at which it is killed.
+    """
+
+    def __init__(self, actors: Actors, kills: float) -> None:
+        self._actors = actors
+        self._kills = kills
+
+    def read(self, path: str) -> bytes | None:
+        return self._actors.objects.get(path)
+
+    def list(self, directory: str) -> list[Any]:
+        objects = self._actors.objects
+        return objects.statuses(directory) if objects.names(directory) else []
+
+    def write(self, path: str, data: bytes) -> None:
+        self._die()
+        self._actors.put(path, data)
+
+    def delete(self, path: str) -> None:
+        self._die()
+        self._actors.remove(path)
+
+    def _die(self) -> None:
+        if self._actors.rng.random() < self._kills:
+            raise Killed
 
 
 def _home(branch: str) -> str:

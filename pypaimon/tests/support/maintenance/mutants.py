@@ -30,7 +30,7 @@ from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
 from pypaimon.streaming.maintenance.needed_files import NeededFiles
 from pypaimon.streaming.maintenance.orphans import OldFiles
 from pypaimon.streaming.maintenance.plan_execution import PlanExecution
-from pypaimon.streaming.maintenance.references import References
+from pypaimon.streaming.maintenance.references import Candidates, References
 from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from support.maintenance import protection_histories as histories
@@ -41,9 +41,11 @@ from support.maintenance.race_histories import (
     hint_of_a_killed_run,
     hints_of_two_runs,
     replacement_in_a_run,
+    replacement_never_finished,
+    two_rollbacks,
 )
 from support.maintenance.stage import Stage
-from support.maintenance.weather import Weather
+from support.maintenance.weather import BESIDE_JAVA, Weather
 
 maintain = importlib.import_module("pypaimon.streaming.maintenance.maintain")
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -80,6 +82,7 @@ _KEPT, _EXPIRE, _REVIVED = (
     PlanExecution._delete_revived_changelogs,
 )
 _PICTURE, _SNAPSHOTS, _OLD = roots.picture_of, expiry_planner.expired_snapshots, OldFiles.__init__
+_PINNED = table_rollback.pinned
 
 
 def _set_all(owners: Sequence[Any], name: str, value: Any) -> Patch:
@@ -137,6 +140,14 @@ def _without_extra(entries: Any) -> Any:
     return entries["file_name"].to_pylist()
 
 
+def _all_manifests(candidates: Candidates, lists: Sequence[str]) -> Any:
+    """As if nobody else had deleted a part of what goes."""
+    try:
+        return references._distinct(candidates._manifests.manifest_lists([*dict.fromkeys(lists)]))
+    except FileNotFoundError as error:
+        raise references.required(error, "a snapshot that goes") from error
+
+
 def _snapshots_only(self: Any, lists: Any) -> None:
     """Only the state of the first snapshot that stays is looked at."""
     self._add_lists([name for name in lists if name is not None])
@@ -149,6 +160,12 @@ PAIRS = Weather(nested=0.03, kills=0.01)
 @contextmanager
 def _no_pin(*_: Any, **__: Any) -> Iterator[Callable[[], None]]:
     yield lambda: None
+
+
+@contextmanager
+def _unchecked_pin(*args: Any, **options: Any) -> Iterator[Callable[[], None]]:
+    with _PINNED(*args, **options):
+        yield lambda: None
 
 
 def _without_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +217,12 @@ MUTANTS = (
         _set(NeededFiles, "_check_still_there", lambda *_: None),
         PAIRS,
     ),
+    Mutant(
+        "what Java has expired by half is damage",
+        ("M7",),
+        _set(Candidates, "_manifests_of", _all_manifests),
+        BESIDE_JAVA,
+    ),
     Mutant("a run writes no plan", ("M1", "M3", "M4"), _without_plan, history=histories.rollback_in_a_run),
     Mutant(
         "a rollback pins nothing",
@@ -212,6 +235,18 @@ MUTANTS = (
         ("M4",),
         _set(branch_fast_forward, "pinned", _no_pin),
         history=replacement_in_a_run,
+    ),
+    Mutant(
+        "a rollback goes on after another one has ended",
+        ("M4",),
+        _set(table_rollback, "pinned", _unchecked_pin),
+        history=two_rollbacks,
+    ),
+    Mutant(
+        "a replacement pins nothing",
+        ("M4", "M5"),
+        _set(branch_fast_forward, "pinned", _no_pin),
+        history=replacement_never_finished,
     ),
     Mutant(
         "a rollback does not look for files",

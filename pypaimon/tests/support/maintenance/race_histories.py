@@ -250,7 +250,51 @@ def replacement_killed(stage: Stage) -> None:
     _replace_interrupted(stage, kill)
 
 
-def _replace_interrupted(stage: Stage, interrupt: Callable[[], None]) -> None:
+def replacement_never_finished(stage: Stage) -> None:
+    """The process dies, and nobody calls it again: the table goes on as it was left, and its pin holds what it did."""
+
+    def kill() -> None:
+        raise Killed
+
+    _begin_replacement(stage)
+    stage.when("write", "t/snapshot/snapshot-2", kill)
+    stage.fast_forward("b")
+    for name in "hij":
+        stage.commit(name)
+        stage.expire()
+        stage.check_roots()
+    pins = [path for path in stage.objects.paths() if "pypaimon-pin" in path]
+    if not pins:
+        raise BrokenLawError("M5: the next call does not know that another one has begun")
+    for path in pins:
+        stage.actors.remove(path)
+    stage.actors.drop_branch("b")
+    stage.pass_days(3)
+    stage.clean()
+    stage.expire()
+    stage.check_rest(1)
+
+
+def two_rollbacks(stage: Stage) -> None:
+    """The second one ends first, and the snapshot expires before the first one deletes anything."""
+    for name in "abc":
+        stage.commit(name)
+
+    def roll_back() -> None:
+        stage.roll_back(snapshot=1)
+        stage.commit("d")
+        stage.commit("e")
+        stage.expire()
+
+    stage.when("read", "/consumer/consumer-pypaimon-pin-rollback", roll_back)
+    stage.roll_back(snapshot=1)
+    stage.check_roots()
+    if stage.actors.ids() != [3]:
+        raise BrokenLawError(f"M4: {stage.actors.ids()} is left of commits after a rollback")
+
+
+def _begin_replacement(stage: Stage) -> None:
+    """A branch that has no snapshot in common with main any more, and so will replace all of it."""
     stage.tag("t", stage.commit("a"))
     stage.branch("b", "t")
     stage.untag("t")
@@ -259,6 +303,10 @@ def _replace_interrupted(stage: Stage, interrupt: Callable[[], None]) -> None:
     for name in "cdefg":
         stage.commit(name)
     stage.expire()
+
+
+def _replace_interrupted(stage: Stage, interrupt: Callable[[], None]) -> None:
+    _begin_replacement(stage)
     for number in (3, 2, 1):
         stage.when("write", f"t/snapshot/snapshot-{number}", interrupt)
         stage.fast_forward("b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 MAIN = "main"
 
@@ -65,6 +66,12 @@ class Roots:
                 found[what].append(name.removeprefix(f"{what}-"))
         snapshots = sorted(map(int, found["snapshot"]))
         return Roots(branch, snapshots, sorted(found["tag"]), sorted({*snapshots, *map(int, found["changelog"])}))
+
+    def among(self, found: dict[str, Any]) -> dict[str, Any]:
+        """What was read of these."""
+        parts = {"snapshot": self.snapshots, "tag": self.tags, "changes": self.changes}
+        names = {f"{what} {each}" for what, each_of in parts.items() for each in each_of}
+        return {name: rows for name, rows in found.items() if name in names}
 
     def common(self, other: Roots) -> Roots:
         """What both have."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from support.maintenance.twin_roots import MAIN, Left
+from support.maintenance.twin_roots import MAIN, Left, Roots
 
 RULES = {
     "before a consumer": "The fingerprint of the snapshot before the next one of a consumer shows whether the table "
@@ -18,6 +18,7 @@ RULES = {
     "tag holds it.",
     "until its deletion expires": "Without a producer Java keeps the data files of a long-lived changelog until that "
     "of the commit expires that has deleted them.",
+    "changelogs of a branch": "Java counts the long-lived changelogs of a branch by the latest snapshot of main.",
     "a deleted branch": "Java leaves the files of a deleted branch, which maintenance here takes.",
 }
 
@@ -67,7 +68,12 @@ class Comparison:
         here = {("snapshot", first), ("changelog", first), ("changelog", first - 1)}
         if (what, int(number)) in (here if path in self.ours.small else {("changelog", first)}):
             return "before a consumer"
+        if self.branch != MAIN and what == "changelog" and self._latest(MAIN) != self._latest(self.branch):
+            return "changelogs of a branch"
         return None
+
+    def _latest(self, branch: str) -> int:
+        return max(Roots.of(self.before.small, branch).snapshots, default=0)
 
     def _files(self) -> Iterator[tuple[str, str | None]]:
         for name in sorted(self.ours.files - self.theirs.files):
@@ -91,6 +97,9 @@ class Comparison:
         needers = self.before.needers(name)
         if not needers:
             return "a deleted branch"
+        kept = {_number(path): path for path in self.theirs.small - self.ours.small if "changelog/" in path}
+        if {*map(_number, needers)} <= kept.keys():
+            return self._rule_of_small(kept[_number(min(needers))])
         return "until its deletion expires" if name in self.theirs.deleted else None
 
     @staticmethod
@@ -100,3 +109,7 @@ class Comparison:
     @staticmethod
     def _owner(is_ours: bool) -> str:
         return "us" if is_ours else "Java"
+
+
+def _number(path: str) -> str:
+    return path.rpartition("-")[2]

@@ -29,6 +29,8 @@ class Weather:
         rounds: The most runs of a history before it comes to rest.
         twice: Share of histories in which the run at rest is repeated.
         kinds: The options of tables.
+        java: Share of requests before which a maintainer like Java's expires snapshots, in tables in which it loses
+            nothing: without branches, and without states that came back.
     """
 
     faults: float = 0.02
@@ -41,11 +43,15 @@ class Weather:
     rounds: int = 2
     twice: float = 0.25
     kinds: tuple[dict[str, str], ...] = KINDS
+    java: float = 0.0
 
 
+_SHORT_LIVED = tuple(each for each in KINDS if "changelog__num_retained__max" not in each)
+BESIDE_JAVA = Weather(java=0.02, operations=0.0, rounds=3, kinds=_SHORT_LIVED)
 KILLED = Weather(kills=0.05, faults=0.02)
 WEATHERS = (
-    *(Weather() for _ in range(4)),
+    *(Weather() for _ in range(3)),
+    BESIDE_JAVA,
     Weather(operations=0.05, others=0.12),
     Weather(nested=0.03, kills=0.01),
     Weather(kills=0.03),

@@ -12,6 +12,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
 from support.maintenance.actors import WEIGHTS, Actors, Steps
+from support.maintenance.java_maintainer import JavaMaintainer, JavaProcess
 from support.maintenance.laws import TableLaws
 from support.maintenance.memory_store import MemoryFileIO, MemoryObjects, always
 from support.maintenance.operations import Operation, drawn_operation
@@ -42,6 +43,7 @@ class World:
         self.table = SimulatedTable(self.objects, self.options)
         self.laws = TableLaws(self.objects, self.table)
         self.actors = Actors(self.rng, self.objects, self.table, self.laws)
+        self.actors.deletes_first = self.weather.java > 0
         self.depth = 0
         self._least: list[int] = []
         self._active: list[Steps] = []
@@ -64,7 +66,7 @@ class World:
             for _ in range(self.rng.randint(1, 5)):
                 self.finish(self._new_actor())
             self._turn(3)
-            if self.rng.random() < 0.3:
+            if self.weather.operations and self.rng.random() < 0.3:
                 self.operate(drawn_operation(self.actors))
             if self.rng.random() < 0.3:
                 self._drain()
@@ -79,14 +81,24 @@ class World:
         self._drain()
         self._protect(None)
         self.objects.now += 2 * DAY
-        policy = MaintenancePolicy(min_snapshots=1, max_snapshots=2, orphan_age=DAY)
+        # What Java has expired by half stays damaged, and maintenance refused, until nothing keeps it any more.
+        most = 1 if self.laws.doomed else 2
+        if self.laws.doomed:
+            self._end_consumers()
+        policy = MaintenancePolicy(min_snapshots=1, max_snapshots=most, orphan_age=DAY)
         self.maintain(policy)
         self.laws.seen["rest"] += 1
         if self.rng.random() < self.weather.twice:
             report = self.maintain(policy)
             if report is None or not report.plan.is_empty:
                 raise BrokenLawError(f"M9: a second run deletes {report and report.plan.to_value()}")
-        self.check_rest(2)
+        self.check_rest(most)
+
+    def _end_consumers(self) -> None:
+        self.laws.held.clear()
+        for name in self.objects.names(f"{ROOT}/consumer"):
+            if name.startswith("consumer-"):
+                self.actors.remove(f"{ROOT}/consumer/{name}")
 
     def check_rest(self, most: int) -> None:
         """Check that only what is needed is left, and no plan."""
@@ -146,8 +158,10 @@ class World:
             self.laws.seen[type(error).__name__] += 1
             return None
         except PaimonStreamError as error:
-            if not self._is_calm and (self.laws.pending or not self.laws.visible_ids(snapshots)):
-                # A tag that came too late, whose writer has not found that out yet, or a branch that was deleted.
+            damage = self.laws.pending or self.laws.seen["java was killed"] or not self.laws.visible_ids(snapshots)
+            if not self._is_calm and damage:
+                # A tag that came too late, whose writer has not found that out yet, what Java has expired by half, or
+                # a branch that was deleted.
                 self.laws.seen["damaged for a moment"] += 1
                 return None
             raise BrokenLawError(f"M7: {error!r}") from error
@@ -171,6 +185,7 @@ class World:
         if operation is None:
             return
         if operation.rolls_back:
+            self.laws.seen["two rollbacks at once"] += self.laws.rollbacks > 0
             self._least = [0 for _ in self._least]
             self._protect(None)
             self.laws.rollbacks += 1
@@ -291,6 +306,8 @@ class World:
         if self.depth < 2 and rng.random() < weather.nested:
             self.laws.seen["nested"] += 1
             self.maintain(self._policy(), self._any_branch())
+        if weather.java and rng.random() < weather.java:
+            self._expire_like_java()
         if self.depth < 2 and rng.random() < weather.operations:
             self.operate(drawn_operation(self.actors))
         if rng.random() < weather.kills:
@@ -309,6 +326,29 @@ class World:
         if kind == "list" and path.endswith("/snapshot") and rng.random() < weather.stale:
             return self._stale(path, found)
         return found
+
+    def _expire_like_java(self) -> None:
+        """Java expires main, at once, or is killed meanwhile.
+
+        Whoever makes a tag has to do that at another time; and Java keeps nothing below what a consumer reads next.
+        """
+        laws, ids = self.laws, self.actors.ids()
+        if laws.pending or self.actors.branches or not ids:
+            return
+        self._protect(None)
+        for name in laws.held:
+            laws.held[name] = parsed(self.objects.get(f"{ROOT}/consumer/consumer-{name}") or b"")["nextSnapshot"]
+        self._least = [1 for _ in self._least]
+        # Java does not see what a run of ours is about to delete.
+        hint = int(self.objects.get(f"{ROOT}/snapshot/EARLIEST") or 0)
+        for number in [each for each in ids if each < hint <= ids[-1]]:
+            laws.dooms(f"{ROOT}/snapshot/snapshot-{number}")
+        java = JavaMaintainer(JavaProcess(self.actors, 0.02), self.table, laws)
+        try:
+            java.expire(MaintenancePolicy(min_snapshots=self.rng.choice([1, 2, 3])))
+            laws.seen["java"] += 1
+        except Killed:
+            laws.seen["java was killed"] += 1
 
     def _stale(self, directory: str, found: list[Any]) -> list[Any]:
         """A listing from before the newest snapshot, if a hint shows that there is one."""
