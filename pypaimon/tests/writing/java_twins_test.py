@@ -20,9 +20,8 @@ from support.samples import IS_DIFFERENTIAL, drawn_kinds, histories
 pytestmark = [pytest.mark.java, pytest.mark.soak]
 
 KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
-COMPACTED = ("deletion vectors", "evolution", "tracked")
-"""Families that are about compactions."""
-FAMILIES = ("append", *KEYED, "dynamic", "postpone", "variants", "containers", "blobs", *COMPACTED)
+VECTORS = "deletion vectors"
+FAMILIES = ("append", *KEYED, "dynamic", "postpone", "variants", "containers", "blobs", VECTORS)
 LONG = IS_DIFFERENTIAL
 DRAWN = drawn_kinds("twins", FAMILIES, 2)
 BUDGET = settings(
@@ -36,7 +35,7 @@ BUDGET = settings(
 
 
 def _drawn(family: str) -> st.SearchStrategy[History]:
-    if family == "deletion vectors":
+    if family == VECTORS:
         marked = st.fixed_dictionaries(
             {
                 "deletion-vectors.enabled": st.just("true"),
@@ -46,9 +45,6 @@ def _drawn(family: str) -> st.SearchStrategy[History]:
         )
         keyed = st.sampled_from([each for each in KEYED if each != "first-row"])
         return st.builds(_with_options, keyed.flatmap(random_histories), marked)
-    if family == "tracked":
-        marked = st.fixed_dictionaries({"deletion-vectors.enabled": st.sampled_from(["false", "true"])})
-        return st.builds(_with_options, random_histories("append").map(_tracked), marked)
     if family != "dynamic":
         return random_histories(family)
     options = st.fixed_dictionaries(
@@ -58,11 +54,6 @@ def _drawn(family: str) -> st.SearchStrategy[History]:
     return st.builds(_with_options, st.sampled_from(KEYED).flatmap(random_histories), options)
 
 
-def _tracked(history: History) -> History:
-    options = {name: given for name, given in history.options.items() if not name.startswith(("bucket", "compaction."))}
-    return replace(history, options={**options, "bucket": "-1", "row-tracking.enabled": "true"})
-
-
 def _with_options(history: History, options: dict[str, str]) -> History:
     return replace(history, options={**history.options, **options})
 
@@ -70,7 +61,7 @@ def _with_options(history: History, options: dict[str, str]) -> History:
 @pytest.mark.parametrize("family", DRAWN)
 def test_java_finds_what_ours_wrote_as_its_own(java: LiveJava, family: str) -> None:
     tally = TwinTally()
-    least = 3 if family in COMPACTED else 2
+    least = 3 if family == VECTORS else 2  # which is about compactions
 
     @BUDGET
     @given(_drawn(family), st.integers(0, 2**16 - 1).map(lambda bits: bits | least))

@@ -44,6 +44,7 @@ SIMPLE = (
 )
 SORTABLE = ("INT", "BIGINT", "STRING", "DATE", "DOUBLE", "DECIMAL(10, 2)", "TIMESTAMP(3)")
 SYSTEM = ("_ROW_ID", "_SEQUENCE_NUMBER")
+_ALL_TIMES = 2**42
 INDEXES: tuple[Options, ...] = (
     {"file-index.bloom-filter.columns": "n"},
     {"file-index.bitmap.columns": "n", "file-index.in-manifest-threshold": "1 mb"},
@@ -139,7 +140,7 @@ def _evolution(rng: random.Random) -> Options:
 
 
 def _evolution_vectors(rng: random.Random) -> Options:
-    return {"deletion-vectors.enabled": "true"} if rng.random() < 0.5 else {}
+    return {"deletion-vectors.enabled": "true"} if rng.random() < 0.7 else {}
 
 
 def _levels(rng: random.Random) -> Options:
@@ -161,7 +162,7 @@ KINDS = {
     ),
     "evolution": Kind(
         {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}, _evolution, (*SIMPLE, *NESTED.values()),
-        (*_WRITES, *["evolve"] * 6, "delete", *_OTHERS), blobs=0.3, newer=_evolution_vectors,
+        (*_WRITES, *["evolve"] * 5, *["delete"] * 4, *_OTHERS), blobs=0.3, newer=_evolution_vectors,
     ),
     "sorted": Kind({}, _append, SORTABLE, (*_WRITES, "delete", *_OTHERS)),
     "clustered": Kind(
@@ -277,6 +278,9 @@ class CompactedTable:
             ours = not ours
             if self._rng.random() < 0.3:
                 self._do("expire", options={"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+                if not self._has_branches and self._rng.random() < 0.5:
+                    # Of blobs that a data file refers to, only its extra file says so.
+                    self._do("remove_orphans", older_than=_ALL_TIMES)
         self._write()
         self._check(self._java_rows())
         self._tally.histories += 1
@@ -300,7 +304,7 @@ class CompactedTable:
     def _write(self) -> None:
         # The order of records of one key in one snapshot is that of no rule, where that of the snapshots counts.
         count = 1 if "sequence.snapshot-ordering" in self._options else self._rng.choice([1, 2, 2, 4])
-        sizes = [1, 1, 2, 2, 3, 3, 8, 8, 30, 30, 300]
+        sizes = [1, 2, 3, 8, 30, *([300] if "clustering.incremental" in self._options else [])]
         flushes = [self._rows(self._rng.choice(sizes)) for _ in range(count)]
         self._tally.commits += 1
         if self._rng.random() < 0.5 or not self._kind.is_written_here:
@@ -470,6 +474,9 @@ class CompactedTable:
         assert self._kept(after) == expected, _differences(expected, self._kept(after))
         if not meanwhile:
             assert not (news := self._java_news()), f"Java's stream hands out a compaction: {news}"
+        if self._clusters and full and not meanwhile:
+            answer = self._end_waiting({"do": "due_clusters", "full": True})
+            assert answer is not None and not answer["units"], f"due after a full compaction: {answer}"
         self._check(after)
         self._compare_news()
 

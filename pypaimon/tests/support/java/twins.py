@@ -257,6 +257,7 @@ class _Twin(live_java_writer.Writer):
         if options.get("row-tracking.enabled") != "true":
             return []
         reply = self.java.call("read", options={"scan.mode": "latest-full"}, system_table="row_tracking")
+        assert reply["end"] == "waiting", reply
         rows = [row[:-1] if _evolves(self.history) else row for split in _splits(reply) for row in split["rows"]]
         return sorted(rows, key=json.dumps)
 
