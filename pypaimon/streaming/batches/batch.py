@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.lazy_imports import LazyModule
+from pypaimon.streaming.lazy_imports import LazyModule, naming_extra
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
@@ -21,6 +21,7 @@ from pypaimon.streaming.model.row_kinds import DELETE, NAMES, UPDATE_AFTER, UPDA
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.reading.read import polars_frame
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -164,23 +165,35 @@ class BatchRows:
         """`data` for consumers of Arrow's PyCapsules: `polars.DataFrame(batch)`, `pyarrow.table(batch)`."""
         return self.data.__arrow_c_stream__(requested_schema)
 
+    def __len__(self) -> int:
+        """As `num_rows`."""
+        return self.num_rows
+
+    def __bool__(self) -> bool:
+        """Always true, also without rows, so that `while batch := ...` does not end at an empty state."""
+        return True
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows as dicts, with the kind of each under `_row_kind` if kinds are included."""
+        for batch in self.data.to_batches():
+            yield from batch.to_pylist()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dicts, as iteration gives them."""
+        return list(self)
+
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas data frame."""
         return self.data.to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a polars data frame; maps become lists of key and value."""
-        import polars
-
-        from pypaimon.streaming.paimon.read_internals import polars_table
-
-        frames = [polars.from_arrow(polars_table(batch)) for batch in self.data.to_batches()]
-        return polars.concat([frame for frame in frames if isinstance(frame, polars.DataFrame)])
+        return polars_frame(self.data.to_batches(), self.data.schema)
 
     def to_duckdb(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
         """Register the rows with DuckDB under a name. Returns the connection, by default a new one in memory."""
-        import duckdb
-
+        with naming_extra("to_duckdb", {"duckdb": "duckdb"}):
+            import duckdb
         database = connection or duckdb.connect(database=":memory:")
         database.register(name, self.data)
         return database

@@ -117,10 +117,16 @@ class DatabaseStreamBuilder(FormerNames):
             self._position = self._own(position)
         return self
 
-    def with_end(self, *, latest: bool = False, timestamp: datetime | str | int | None = None) -> DatabaseStreamBuilder:
+    def with_end(
+        self,
+        mode: Literal["latest"] | None = None,
+        *,
+        latest: bool = False,
+        timestamp: datetime | str | int | None = None,
+    ) -> DatabaseStreamBuilder:
         """Where the stream of each table ends; see `StreamReadBuilder.with_end`. Later tables are not read."""
         self._is_bounded = True
-        return self.with_each_table(lambda builder: builder.with_end(latest=latest, timestamp=timestamp))
+        return self.with_each_table(lambda builder: builder.with_end(mode, latest=latest, timestamp=timestamp))
 
     def with_consumer_id(
         self, consumer_id: str, *, commit: Literal["auto", "manual"] = "auto"
