@@ -11,6 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pypaimon.streaming.former_names import FormerNames
+from pypaimon.streaming.html_tables import html_dataclass
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.read_scope import View
@@ -79,6 +80,9 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
     def __repr__(self) -> str:
         view = "" if self._spec.view is None else f", view {self._spec.view}"
         return f"{type(self).__name__}({self._table.name}{view})"
+
+    def _repr_html_(self) -> str:
+        return html_dataclass(repr(self), self._spec, whole=False)
 
     def new_streaming_scan(self) -> openers.AsyncStreamingTableScan:
         """A scan with the current settings.

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.html_tables import MOST_COLUMNS, MOST_ROWS, html_table
 from pypaimon.streaming.lazy_imports import LazyModule, naming_extra
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
@@ -201,6 +202,13 @@ class BatchRows:
     def __repr__(self) -> str:
         end = "" if self.is_last else ", more to come"
         return f"{type(self).__name__}({self.num_rows} rows, {self.kind.value} of snapshot {self.snapshot_id}{end})"
+
+    def _repr_html_(self) -> str:
+        names = self.data.column_names
+        first = self.data.slice(0, MOST_ROWS).select(range(min(len(names), MOST_COLUMNS)))
+        columns = (["null" if value is None else value for value in column.to_pylist()] for column in first.columns)
+        rows = zip(*columns, strict=True)
+        return html_table(repr(self), names, rows, self.num_rows)
 
 
 class Batch(BatchRows):
