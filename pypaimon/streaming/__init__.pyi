@@ -49,6 +49,7 @@ from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner as Ch
 from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner as DeltaFollowUpScanner
 from pypaimon.streaming.planning.follow_up import FollowUpScanner as FollowUpScanner
 from pypaimon.streaming.read_builder import StreamReadBuilder as StreamReadBuilder
+from pypaimon.streaming.read_builder import scan_changes as scan_changes
 from pypaimon.streaming.read_builder import stream_read_builder as stream_read_builder
 from pypaimon.streaming.scanning.lag import Lag as Lag
 from pypaimon.streaming.spec.openers import AsyncStreamingTableScan as AsyncStreamingTableScan

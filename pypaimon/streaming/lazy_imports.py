@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 
@@ -36,11 +36,16 @@ class LazyModule:
         return getattr(module, attribute)
 
 
-def lazy_names(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    module: str, extras: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a module whose public names are those that its stub imports.
 
     The stub is the only list of these names: type checkers read it, and so does the first use of a name that is not
     there yet. `__all__` is one of them, so that `from module import *` works.
+
+    Args:
+        extras: The extra that brings a package, by its name, for the error where it is missing.
     """
     homes: dict[str, str] = {}
 
@@ -59,7 +64,8 @@ def lazy_names(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str
             return sorted(read_stub())
         if (name.startswith("__") and name.endswith("__")) or name not in read_stub():
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name]), name)
+        with naming_extra(name, extras):
+            value = getattr(import_module(homes[name]), name)
         vars(sys.modules[module])[name] = value
         return value
 
@@ -67,6 +73,23 @@ def lazy_names(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str
         return sorted({*vars(sys.modules[module]), *read_stub()})
 
     return get_attribute, names
+
+
+@contextmanager
+def naming_extra(needed_by: str, extras: Mapping[str, str]) -> Iterator[None]:
+    """Name the extra that brings a package, by its name, if an import within lacks it.
+
+    Raises:
+        ModuleNotFoundError: As the import does, with what to install.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in extras:
+            raise
+        text = f"{needed_by} needs the package {package}: pip install 'pypaimon-streaming[{extras[package]}]'"
+        raise ModuleNotFoundError(text, name=error.name) from error
 
 
 class _DeferredModule(ModuleType):

@@ -5,13 +5,15 @@ Scans, reads and batches are imported when the first one is made, which keeps th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pypaimon.streaming.former_names import FormerNames
+from pypaimon.streaming.html_tables import html_dataclass
 from pypaimon.streaming.lazy_imports import LazyModule
+from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.read_scope import View
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
@@ -25,6 +27,9 @@ from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
 from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
+    import polars
+    import pyarrow as pa
+
     import pypaimon.streaming.paimon.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream
     from pypaimon.streaming.batches import stream as stream_loop
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.live import live_table
     from pypaimon.streaming.spec import openers, table_read
 else:
+    pa, polars = LazyModule("pyarrow"), LazyModule("polars")
     filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
     stream_loop = LazyModule("pypaimon.streaming.batches.stream")
@@ -74,6 +80,9 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
     def __repr__(self) -> str:
         view = "" if self._spec.view is None else f", view {self._spec.view}"
         return f"{type(self).__name__}({self._table.name}{view})"
+
+    def _repr_html_(self) -> str:
+        return html_dataclass(repr(self), self._spec, whole=False)
 
     def new_streaming_scan(self) -> openers.AsyncStreamingTableScan:
         """A scan with the current settings.
@@ -229,6 +238,74 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
     def read_type(self) -> list[Any]:
         """The columns that come out, as pypaimon's fields: what `with_read_type` takes."""
         return list(self.new_read().read_type)
+
+
+class TableChanges:
+    """A range of changes of a table, as `scan_changes` gives it. Each use reads it again, with the same rows.
+
+    It is an Arrow stream (`pyarrow.table(changes)`, `polars.DataFrame(changes)`, its name in a query of DuckDB).
+    """
+
+    def __init__(self, builder: StreamReadBuilder) -> None:
+        self._builder = builder
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._builder.table.identifier.get_full_name()})"
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows as a reader of Arrow, which reads a batch when it is asked for one."""
+        return self._builder.open_sync().to_arrow_batch_reader()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """As `to_arrow_batch_reader`, for consumers of Arrow's PyCapsules."""
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    def lazy(self) -> polars.LazyFrame:
+        """The rows as a lazy frame of polars, which reads only the columns and the rows that its query needs."""
+        from polars.io.plugins import register_io_source
+
+        from pypaimon.streaming.reading.read import polars_frame
+
+        schema = self._builder.new_read().schema
+
+        def frames(
+            columns: list[str] | None, predicate: polars.Expr | None, most: int | None, _: int | None
+        ) -> Iterator[polars.DataFrame]:
+            builder = self._builder.copy()
+            if columns is not None:
+                builder.with_projection([name for name in columns if name in stored] or stored[:1])
+            with builder.open_sync() as stream:
+                for batch in stream:
+                    frame = batch.to_polars() if columns is None else batch.to_polars().select(columns)
+                    if most is not None:
+                        frame = frame.head(most)
+                        most -= len(frame)
+                    yield frame if predicate is None else frame.filter(predicate)
+                    if most == 0:
+                        return
+
+        stored = [name for name in schema.names if name != ROW_KIND]
+        return register_io_source(frames, schema=polars_frame([], schema).schema)
+
+
+def scan_changes(
+    table: ReadableTable,
+    start: int | str | datetime | None,
+    end: int | str | datetime,
+    mode: Literal["auto", "delta", "changelog", "diff"] = "auto",
+) -> TableChanges:
+    """What happened to a table after `start`, up to and including `end`, for polars, DuckDB and Arrow.
+
+    Args:
+        table: pypaimon's table.
+        start: A snapshot id, a tag or an aware datetime; None: the automatic tag before `end`.
+        end: As `start`.
+        mode: As `StreamReadBuilder.with_range` takes it. For filters and columns of a stream use that.
+
+    Raises:
+        StreamConfigError: The ends are of different kinds or in the wrong order, or `mode` is unknown.
+    """
+    return TableChanges(StreamReadBuilder(table).with_range(start, end, mode))
 
 
 def builder_of_newest(table: ReadableTable, newest: TableSchema | None) -> StreamReadBuilder:

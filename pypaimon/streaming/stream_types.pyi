@@ -8,5 +8,6 @@ from pypaimon.streaming.model.position import Phase as Phase
 from pypaimon.streaming.model.position import ReadUnit as ReadUnit
 from pypaimon.streaming.planning.follow_up import SnapshotFiles as SnapshotFiles
 from pypaimon.streaming.planning.follow_up import SnapshotReader as SnapshotReader
+from pypaimon.streaming.read_builder import TableChanges as TableChanges
 from pypaimon.streaming.reading.blob import Blob as Blob
 from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics

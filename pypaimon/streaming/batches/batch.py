@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.lazy_imports import LazyModule
+from pypaimon.streaming.html_tables import MOST_COLUMNS, MOST_ROWS, html_table
+from pypaimon.streaming.lazy_imports import LazyModule, naming_extra
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
@@ -23,6 +24,7 @@ from pypaimon.streaming.model.row_kinds import DELETE, NAMES, UPDATE_AFTER, UPDA
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
+from pypaimon.streaming.reading.read import polars_frame
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -184,23 +186,35 @@ class BatchRows:
         """`data` for consumers of Arrow's PyCapsules: `polars.DataFrame(batch)`, `pyarrow.table(batch)`."""
         return self.data.__arrow_c_stream__(requested_schema)
 
+    def __len__(self) -> int:
+        """As `num_rows`."""
+        return self.num_rows
+
+    def __bool__(self) -> bool:
+        """Always true, also without rows, so that `while batch := ...` does not end at an empty state."""
+        return True
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows as dicts, with the kind of each under `_row_kind` if kinds are included."""
+        for batch in self.data.to_batches():
+            yield from batch.to_pylist()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dicts, as iteration gives them."""
+        return list(self)
+
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas data frame."""
         return self.data.to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a polars data frame; maps become lists of key and value."""
-        import polars
-
-        from pypaimon.streaming.paimon.read_internals import polars_table
-
-        frames = [polars.from_arrow(polars_table(batch)) for batch in self.data.to_batches()]
-        return polars.concat([frame for frame in frames if isinstance(frame, polars.DataFrame)])
+        return polars_frame(self.data.to_batches(), self.data.schema)
 
     def to_duckdb(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
         """Register the rows with DuckDB under a name. Returns the connection, by default a new one in memory."""
-        import duckdb
-
+        with naming_extra("to_duckdb", {"duckdb": "duckdb"}):
+            import duckdb
         database = connection or duckdb.connect(database=":memory:")
         database.register(name, self.data)
         return database
@@ -208,6 +222,13 @@ class BatchRows:
     def __repr__(self) -> str:
         end = "" if self.is_last else ", more to come"
         return f"{type(self).__name__}({self.num_rows} rows, {self.kind.value} of snapshot {self.snapshot_id}{end})"
+
+    def _repr_html_(self) -> str:
+        names = self.data.column_names
+        first = self.data.slice(0, MOST_ROWS).select(range(min(len(names), MOST_COLUMNS)))
+        columns = (["null" if value is None else value for value in column.to_pylist()] for column in first.columns)
+        rows = zip(*columns, strict=True)
+        return html_table(repr(self), names, rows, self.num_rows)
 
 
 class Batch(BatchRows):

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.batches.batch import Batch, BatchRows, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop, StreamStatus
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.reading.read import polars_frame
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped, unused-ignore]
+    import polars
+else:
+    pandas, polars = LazyModule("pandas"), LazyModule("polars")
 
 B = TypeVar("B")
 
@@ -83,6 +91,17 @@ class _TableLoop(StreamLoop[BatchChunk, B]):
         self.scan.stop()
         super().stop()
 
+    def _check_bounded(self) -> None:
+        if not self._driver.parts.get().options.is_bounded:
+            raise StreamConfigError(
+                "a reader of record batches needs a stream that ends: give it a with_end(...) or a with_range(...)"
+            )
+
+    def _check_schema(self, batch: BatchRows, schema: pa.Schema) -> None:
+        if batch.data.schema != schema:
+            text = "the schema of the table has changed, and a reader of record batches has one for all"
+            raise SchemaChangedError(self.scan.table.table_schema.id, batch.schema.id, text)
+
     def _ended(self) -> Wait[None]:
         # A plain `close` has waited already.
         return Wait(lambda: None, self._driver.closed)
@@ -140,6 +159,30 @@ class BatchStream(_TableLoop[Batch], AsyncStream[BatchChunk, Batch]):
     def _new_batch(self, item: BatchChunk) -> Batch:
         return Batch(item, lambda: run_async(self._commit(item)))
 
+    async def to_arrow(self) -> pa.Table:
+        """The rest of a stream with an end as one Arrow table, in memory; ends the stream.
+
+        Raises:
+            StreamConfigError: The stream has no end.
+            SchemaChangedError: The table's schema changes and the stream follows it.
+        """
+        self._check_bounded()
+        found, schema = [], self._ahead.schema
+        async with self:
+            async for batch in self:
+                self._check_schema(batch, schema)
+                found.append(batch.data)
+        return pa.concat_tables(found) if found else schema.empty_table()
+
+    async def to_pandas(self) -> pandas.DataFrame:
+        """As `to_arrow`, as a pandas data frame."""
+        return (await self.to_arrow()).to_pandas()
+
+    async def to_polars(self) -> polars.DataFrame:
+        """As `to_arrow`, as a polars data frame; maps become lists of key and value."""
+        rows = await self.to_arrow()
+        return polars_frame(rows.to_batches(), rows.schema)
+
     async def lag(self) -> Lag:
         """The lag of the last batch; before the first one, of the prefetched rows.
 
@@ -154,6 +197,19 @@ class BlockingBatchStream(_TableLoop[BlockingBatch], BlockingStream[BatchChunk, 
 
     def _new_batch(self, item: BatchChunk) -> BlockingBatch:
         return BlockingBatch(item, lambda: run(self._commit(item)))
+
+    def to_arrow(self) -> pa.Table:
+        """The rest of a stream with an end as one Arrow table, in memory; raises as `to_arrow_batch_reader`."""
+        return self.to_arrow_batch_reader().read_all()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """As `to_arrow`, as a pandas data frame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """As `to_arrow`, as a polars data frame; maps become lists of key and value."""
+        rows = self.to_arrow()
+        return polars_frame(rows.to_batches(), rows.schema)
 
     def lag(self) -> Lag:
         """The lag of the last batch; before the first one, of the prefetched rows.
@@ -173,10 +229,7 @@ class BlockingBatchStream(_TableLoop[BlockingBatch], BlockingStream[BatchChunk, 
             StreamConfigError: The stream has no end.
             SchemaChangedError: Raised by the reader if the table's schema changes and the stream follows it.
         """
-        if not self._driver.parts.get().options.is_bounded:
-            raise StreamConfigError(
-                "a reader of record batches needs a stream that ends: give it a with_end(...) or a with_range(...)"
-            )
+        self._check_bounded()
         return pa.RecordBatchReader.from_batches(schema := self._ahead.schema, self._record_batches(schema))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -186,7 +239,5 @@ class BlockingBatchStream(_TableLoop[BlockingBatch], BlockingStream[BatchChunk, 
     def _record_batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with self:
             for batch in self:
-                if batch.data.schema != schema:
-                    text = "the schema of the table has changed, and a reader of record batches has one for all"
-                    raise SchemaChangedError(self.scan.table.table_schema.id, batch.schema.id, text)
+                self._check_schema(batch, schema)
                 yield from batch.data.to_batches()

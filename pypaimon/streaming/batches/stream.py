@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
-from pypaimon.streaming.concurrency.waits import Wait, Waits
+from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
@@ -230,18 +230,20 @@ class StreamLoop(Iteration[B], Generic[I, B]):
 
     # ---- one batch ----
 
-    def _find(self) -> Waits[None]:
+    def _find(self, is_late: Callable[[], bool] = lambda: False) -> Waits[None]:
         item = self._handover.state.item
         if item is not None and not self._handover.has_item:
             self._note_received(item)
             yield from self._confirm_received(item)
         while not (self._over or self._handover.has_item):
-            yield self._sleeper.until_done(self._source.ready(), self._is_stopped)
+            yield self._sleeper.until_done(self._source.ready(), lambda: self._is_stopped() or is_late())
             yield from self._notify()
             if self._is_stopped():
                 raise EndOfScan("the stream was stopped")
             item = self._source.peek()
             if item is None:
+                if is_late():
+                    return
                 continue
             if (chunk := self._chunk_of(item)) is None or chunk.data is None:
                 yield from self._pass_over(item)
@@ -291,6 +293,33 @@ class StreamLoop(Iteration[B], Generic[I, B]):
 class AsyncStream(StreamLoop[I, B], AsyncIteration[B]):
     """A stream of batches for asyncio."""
 
+    async def poll(self, timeout: float | timedelta = 0.0) -> B | None:
+        """The next batch, or None if none comes in time. Like a step of the loop it confirms the batch before.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Raises:
+            EndOfScan: The stream has ended, or was stopped.
+        """
+        import asyncio
+
+        late: list[bool] = []
+
+        def expire() -> None:
+            late.append(True)
+            self._sleeper.wake()
+
+        timer = asyncio.get_running_loop().call_later(finite_seconds("poll: timeout", timeout), expire)
+        try:
+            await self._handover.exclusively_async(lambda: run_async(self._find(lambda: bool(late))))
+        except EndOfScan as end:
+            await run_async(self._on_end(end))
+            raise
+        finally:
+            timer.cancel()
+        return self._handover.take() if self._handover.has_item else None
+
     async def pause(self, duration: float | timedelta) -> None:
         """Wait for this time, or until `stop()` or `aclose()`: a pause of a handler that retries."""
         await self._pause(finite_seconds("pause", duration)).awaitable()
@@ -298,6 +327,23 @@ class AsyncStream(StreamLoop[I, B], AsyncIteration[B]):
 
 class BlockingStream(StreamLoop[I, B], BlockingIteration[B]):
     """A stream of batches for plain loops."""
+
+    def poll(self, timeout: float | timedelta = 0.0) -> B | None:
+        """The next batch, or None if none comes in time. Like a step of the loop it confirms the batch before.
+
+        Args:
+            timeout: Seconds to wait; up to a quarter of a second more.
+
+        Raises:
+            EndOfScan: The stream has ended, or was stopped.
+        """
+        due = self._clock.monotonic() + finite_seconds("poll: timeout", timeout)
+        try:
+            self._handover.exclusively(lambda: run(self._find(lambda: self._clock.monotonic() >= due)))
+        except EndOfScan as end:
+            run(self._on_end(end))
+            raise
+        return self._handover.take() if self._handover.has_item else None
 
     def pause(self, duration: float | timedelta) -> None:
         """Block for this time, or until `stop()` or `close()`: a pause of a handler that retries."""

@@ -25,7 +25,7 @@ _SUMMARIES = {
     "branch": "Create, list, rename, merge and delete the branches of a table, and fast-forward it to one.",
     "compact": "Compact what is due in TABLE, as its options say.",
     "consumers": "List, reset and delete the consumers of a table.",
-    "copy": "Copy the table SOURCE into the table TARGET, and follow it.",
+    "copy": "Copy the table SOURCE into the table TARGET, and with --follow every change of it.",
     "demo": "Write into a table in a temporary directory, and follow it on screen.",
     "doctor": "Examine TABLE once, and report what a stream of it yields.",
     "explain": "Show what a stream of TABLE would read next, without reading it.",
@@ -39,8 +39,9 @@ _SUMMARIES = {
     "rewrite-file-index": "Give data files of TABLE the file indexes that its options ask for.",
     "rollback": "Make an earlier snapshot of TABLE the latest one.",
     "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
+    "tables": "List the tables of DATABASE, or of all databases.",
     "tag": "Create, replace, rename, delete and list the tags of a table.",
-    "tail": "Print the rows of TABLE, then every change of it.",
+    "tail": "Print the rows of TABLE, and with --follow then every change of it.",
     "write": "Write the rows of FILE, or of stdin, into TABLE.",
 }
 """The commands. Each is imported when it is used, because most import pypaimon's catalogs."""
@@ -51,6 +52,7 @@ _MODULES = {
     "rescale": "compact",
     "rewrite-file-index": "compact",
     "snapshots": "inspect",
+    "tables": "inspect",
 }
 """The modules of commands that have none of their own name."""
 
@@ -110,7 +112,8 @@ PAIMON_STREAM_WAREHOUSE.
 \b
 Examples:
   paimon-stream demo
-  paimon-stream tail db.orders --warehouse s3://bucket/warehouse --start 10m --filter "status = 'paid'"
+  paimon-stream tables --warehouse s3://bucket/warehouse
+  paimon-stream tail db.orders --follow --start 10m --filter "status = 'paid'"
   paimon-stream lag db.orders --max-lag 5m
   paimon-stream doctor db.orders
   paimon-stream write db.orders orders.parquet

@@ -9,8 +9,9 @@ import click
 from rich.console import Console
 
 from pypaimon.streaming.cli.messages import shown
+from pypaimon.streaming.cli.options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, console, format_option, printable, show, to_json
-from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.cli.tables import TableSource, names_of_tables, on_table, retry_option
 from pypaimon.streaming.doctor.checks import diagnose
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -25,6 +26,24 @@ from pypaimon.streaming.spec.streamed_table import followed_table
 
 _COLUMNS = ("snapshot", "time", "commit", "rows_added", "changelog_rows", "total_rows", "stream", "why")
 _DEFAULT_LAST = 20
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream tables
+  paimon-stream tables db --format json
+"""
+)
+@log_options
+@catalog_options
+@click.argument("database", required=False)
+@format_option
+def tables(database: str | None, form: str) -> None:
+    """List the tables of DATABASE, or of all databases."""
+    names = names_of_tables(database)
+    where = "the catalog" if database is None else database
+    show([{"table": name} for name in names], ("table",), form, f"{where} has no tables")
 
 
 @click.command(

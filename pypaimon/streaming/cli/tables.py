@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import click
 import yaml
 
-from pypaimon.streaming.catalog_access import CONNECT_SECONDS, open_catalog, reach, table_of
+from pypaimon.streaming.catalog_access import CONNECT_SECONDS, naming_causes, open_catalog, reach, table_of
 from pypaimon.streaming.cli.connectivity import reporting_hangs
 from pypaimon.streaming.cli.messages import keep_secret, say, text_of
 from pypaimon.streaming.cli.options import Retrying, catalog_options, given, grouped, log_options, option
 from pypaimon.streaming.concurrency.backoff import Backoff
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import OpenTableError, PaimonStreamError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
@@ -44,8 +44,9 @@ class ReadSettings:
     start: str | None = option(
         "--start",
         metavar="WHERE",
-        help=f"{', '.join(NAMED_STARTS)}; a snapshot id; tag:NAME; "
-        "a time (2026-11-21T10:00, in the table's time zone without one); or how long ago (90s, 10m, 2h, 1d). "
+        help=f"{', '.join(NAMED_STARTS)}; a snapshot id or tag:NAME (full:ID, full:tag:NAME: its state first); "
+        "a time (2026-11-21T10:00, in the table's time zone without one) or how long ago (90s, 10m, 2h, 1d), also as "
+        "creation-time:TIME and file-creation-time:TIME; or position:JSON. "
         "[default: the table's options, else latest-full]",
     )
     filter_text: str | None = option("--filter", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
@@ -87,19 +88,29 @@ def start_of(text: str, zone: TimeZone, now: datetime | None = None) -> dict[str
     """
     if text in NAMED_STARTS:
         return {"mode": text}
-    if text.isdecimal():
-        return {"snapshot_id": int(text)}
-    if text.startswith("tag:"):
-        return {"tag": text[len("tag:") :]}
+    full = {"full": True} if text.startswith("full:") else {}
+    place = text.removeprefix("full:")
+    if place.isdecimal():
+        return {"snapshot_id": int(place), **full}
+    if place.startswith("tag:"):
+        return {"tag": place.removeprefix("tag:"), **full}
+    if text.startswith("position:"):
+        return {"position": text.removeprefix("position:")}
+    kind, _, moment = text.partition("-time:")
+    argument, moment = _TIMES.get(kind, "timestamp"), moment if kind in _TIMES else text
     try:
-        if (ago := duration(text)) is not None:
-            return {"timestamp": (now or zone.now()) - ago}
-        return {"timestamp": zone.moment(datetime.fromisoformat(text.replace("Z", "+00:00")))}
+        if (ago := duration(moment)) is not None:
+            return {argument: (now or zone.now()) - ago}
+        return {argument: zone.moment(datetime.fromisoformat(moment.replace("Z", "+00:00")))}
     except (ValueError, OverflowError):
         raise click.UsageError(
             f"--start {text!r}: give {', '.join(NAMED_STARTS)}, a snapshot id, tag:NAME, a time as 2026-11-21T10:00, "
-            "or how long ago as 10m"
+            "or how long ago as 10m; --help has the others"
         ) from None
+
+
+_TIMES = {"creation": "creation_time", "file-creation": "file_creation_time"}
+"""The arguments of `with_start` by the word before `-time:`."""
 
 
 def duration(text: str) -> timedelta | None:
@@ -113,6 +124,7 @@ def duration(text: str) -> timedelta | None:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+_COMPLETION_SECONDS = 3.0
 _DEFAULT_CONFIG = Path("paimon.yaml")
 _FAMILIES = ("fields.", "file-index.", "fs.")
 _KNOWN = accepted_names()
@@ -162,9 +174,7 @@ def on_table(command: F, metavar: str = "TABLE") -> F:
     @functools.wraps(command)
     def with_source(*args: Any, table: str, **kwargs: Any) -> Any:
         found = given(click.get_current_context())
-        options = _catalog_options(
-            found.get("warehouse"), pairs(found.get("catalog_option", ()), "--catalog-option"), found.get("config")
-        )
+        options = _given_catalog(found)
         name, view = _split_view(table)
         table_options = pairs(found.get("table_option", ()), "--table-option")
         refuse_unknown(table_options)
@@ -173,7 +183,48 @@ def on_table(command: F, metavar: str = "TABLE") -> F:
             return command(TableSource(name, view, options, table_options, timeout), *args, **kwargs)
 
     wrapped: Any = log_options(catalog_options(with_source))
-    return cast(F, click.argument("table", metavar=metavar)(wrapped))
+    return cast(F, click.argument("table", metavar=metavar, shell_complete=_known_tables)(wrapped))
+
+
+def names_of_tables(database: str | None = None) -> list[str]:
+    """The sorted full names of the tables of a database, or of all of the catalog that the command names.
+
+    Raises:
+        OpenTableError: There is no such database.
+        StoreError: The store failed, or did not answer in time.
+    """
+    found = given(click.get_current_context())
+    seconds = found.get("connect_timeout", TableSource.connect_timeout)
+    return _names(_given_catalog(found), seconds, lambda name: database in (None, name), database)
+
+
+def _names(
+    options: dict[str, str], seconds: float, wanted: Callable[[str], bool], database: str | None = None
+) -> list[str]:
+    def names() -> list[str]:
+        catalog = open_catalog(options)
+        with naming_causes(options, "the catalog", catalog):
+            known = catalog.list_databases()
+            if database is not None and database not in known:
+                hint = did_you_mean(nearest(database, known))
+                raise OpenTableError(f"there is no database {database}.{hint}")
+            return sorted(f"{each}.{name}" for each in known if wanted(each) for name in catalog.list_tables(each))
+
+    return reach(options, seconds, names)
+
+
+def _known_tables(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The tables that a word may become. Nothing without an answer: an error would be shown in the command's line."""
+    database, dot, _ = incomplete.partition(".")
+
+    def wanted(name: str) -> bool:
+        return name == database if dot else name.startswith(database)
+
+    try:
+        names = _names(_given_catalog(given(context)), _COMPLETION_SECONDS, wanted)
+    except Exception:  # noqa: BLE001
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def retry_option(command: F) -> F:
@@ -206,6 +257,12 @@ def _split_view(name: str) -> tuple[str, View | None]:
         raise click.UsageError(f"{name!r} names no database: give TABLE as database.table")
     head, _, tail = name.rpartition("$")
     return (head, tail) if head and tail in VIEWS else (name, None)
+
+
+def _given_catalog(found: Mapping[str, Any]) -> dict[str, str]:
+    return _catalog_options(
+        found.get("warehouse"), pairs(found.get("catalog_option", ()), "--catalog-option"), found.get("config")
+    )
 
 
 def _catalog_options(warehouse: str | None, given: dict[str, str], config: Path | None) -> dict[str, str]:

@@ -52,7 +52,7 @@ class Output:
         "--commits", is_flag=True, help="Add `_snapshot_id` and `_commit_time` to each row (json, csv, arrow)."
     )
     until_latest: bool = option(
-        "--until-latest/--follow", default=False, help="End at the snapshot that is the latest now. [default: follow]"
+        "--until-latest/--follow", default=True, help="Whether to end at the latest snapshot. [default: until-latest]"
     )
     most: int | None = option("--rows", "-n", type=click.IntRange(1), metavar="N", help="End after N rows.")
 
@@ -102,12 +102,12 @@ class Membership:
     epilog="""\b
 Examples:
   paimon-stream tail db.orders -w /data/warehouse
-  paimon-stream tail db.orders --start latest --filter "status = 'paid'" --columns order_id,amount
-  paimon-stream tail db.orders --start 2h --until-latest --format json | jq .amount
-  paimon-stream tail db.orders --until-latest --format arrow > orders.arrows
+  paimon-stream tail db.orders --follow --start latest --filter "status = 'paid'" --columns order_id,amount
+  paimon-stream tail db.orders --start 2h --format json | jq .amount
+  paimon-stream tail db.orders --format arrow > orders.arrows
   paimon-stream tail db.orders --start earliest -n 10
-  paimon-stream tail db.orders --group loaders --format json
-  paimon-stream tail 'db.orders_*' --exclude '.*_old' --start latest --format json
+  paimon-stream tail db.orders --follow --group loaders --format json
+  paimon-stream tail 'db.orders_*' --follow --exclude '.*_old' --start latest --format json
 """
 )
 @on_table
@@ -126,7 +126,7 @@ def tail(
     membership: Membership,
     service: Service,
 ) -> None:
-    """Print the rows of TABLE, then every change of it.
+    """Print the rows of TABLE, and with --follow then every change of it.
 
     Each row comes with its kind: +I inserted, -U before an update, +U after it, -D deleted; `_row_kind` in json, csv
     and arrow. With --consumer-id progress is saved, and the next run continues there; if -n ends inside a plan, the

@@ -18,6 +18,7 @@ from pypaimon.streaming.databases.stream import BlockingDatabaseStream, Database
 from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfDatabase, matches
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.former_names import FormerNames
+from pypaimon.streaming.html_tables import html_fields
 from pypaimon.streaming.options.arguments import a_catalog, a_name, at_least, choice, finite_seconds
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
 from pypaimon.streaming.read_builder import StreamReadBuilder
@@ -85,6 +86,14 @@ class DatabaseStreamBuilder(FormerNames):
         self._on_table_error = OnTableError.PARK
         self._on_event: OnEvent | None = None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._database})"
+
+    def _repr_html_(self) -> str:
+        tables = {"include": self._include, "exclude": self._exclude}
+        chosen = {name: each.pattern for name, each in tables.items() if each is not None}
+        return html_fields(repr(self), {**chosen, **{f"start: {name}": each for name, each in self._start.items()}})
+
     def with_start(
         self,
         mode: Literal["latest-full", "latest", "earliest"] | None = None,
@@ -117,10 +126,16 @@ class DatabaseStreamBuilder(FormerNames):
             self._position = self._own(position)
         return self
 
-    def with_end(self, *, latest: bool = False, timestamp: datetime | str | int | None = None) -> DatabaseStreamBuilder:
+    def with_end(
+        self,
+        mode: Literal["latest"] | None = None,
+        *,
+        latest: bool = False,
+        timestamp: datetime | str | int | None = None,
+    ) -> DatabaseStreamBuilder:
         """Where the stream of each table ends; see `StreamReadBuilder.with_end`. Later tables are not read."""
         self._is_bounded = True
-        return self.with_each_table(lambda builder: builder.with_end(latest=latest, timestamp=timestamp))
+        return self.with_each_table(lambda builder: builder.with_end(mode, latest=latest, timestamp=timestamp))
 
     def with_consumer_id(
         self, consumer_id: str, *, commit: Literal["auto", "manual"] = "auto"

@@ -2,4 +2,4 @@
 
 from pypaimon.streaming.lazy_imports import lazy_names
 
-__getattr__, __dir__ = lazy_names(__name__)
+__getattr__, __dir__ = lazy_names(__name__, extras={"torch": "torch", "ray": "ray"})

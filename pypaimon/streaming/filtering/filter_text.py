@@ -1,6 +1,7 @@
 """Filters as text, in a small part of SQL: `day = '2026-11-21' AND (v > 3 OR name IN ('a', 'b')) AND w IS NOT NULL`.
 
-Comparisons are `=`, `<>`, `!=`, `<`, `<=`, `>`, `>=` of a column with a literal, `[NOT] IN (...)` and `IS [NOT] NULL`;
+Comparisons are `=`, `<>`, `!=`, `<`, `<=`, `>`, `>=` of a column with a literal, `[NOT] IN (...)`, `IS [NOT] NULL` and
+`LIKE '...'` (`%` any text, `_` one character, `\\` before one that stands for itself);
 `AND` binds tighter than `OR`. Text, dates and times are in single quotes (a quote in them is doubled). Column names
 that are not plain words are in backquotes; fields of rows are `row.field`. Keywords may have any case.
 """
@@ -32,7 +33,7 @@ _COMPARISONS = {
     ">": "greaterThan",
     ">=": "greaterOrEqual",
 }
-_GRAMMAR = frozenset({"and", "or", "not", "in", "is", "null", "true", "false"})
+_GRAMMAR = frozenset({"and", "or", "not", "in", "is", "like", "null", "true", "false"})
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "DATE": date.fromisoformat,
     "TIME": time.fromisoformat,
@@ -126,9 +127,13 @@ class _Parser:
         negated = self._accept("not")
         if self._accept("in"):
             return self._predicate("notIn" if negated else "in", name, self._list(name, kind))
+        if not negated and self._accept("like"):
+            if not isinstance(kind, AtomicType) or root(kind) not in _TEXTS:
+                raise StreamConfigError(f"filter {self._text!r}: LIKE is for text, and {name} is {kind}")
+            return self._predicate("like", name, [self._literal(name, kind)])
         method = _COMPARISONS.get(self._word(), "")
         if negated or not method:
-            raise self._wrong("IN" if negated else "a comparison, IN or IS")
+            raise self._wrong("IN" if negated else "a comparison, IN, LIKE or IS")
         self._position += 1
         return self._predicate(method, name, [self._literal(name, kind)])
 

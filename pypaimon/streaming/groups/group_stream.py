@@ -21,6 +21,7 @@ from pypaimon.streaming.groups.assigned_slots import Assignment
 from pypaimon.streaming.groups.group_reader import GroupReader, SlotChunk, UnconfirmedEnd
 from pypaimon.streaming.groups.group_settings import GroupSettings
 from pypaimon.streaming.groups.membership import AssignmentChangeKind, Membership
+from pypaimon.streaming.html_tables import html_dataclass
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least
@@ -309,6 +310,9 @@ class GroupStreamBuilder:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._settings.group_id}, {self._stream.table.name})"
+
+    def _repr_html_(self) -> str:
+        return html_dataclass(repr(self), self._settings)
 
     def open(
         self, *, read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES, batch_bytes: int = DEFAULT_BATCH_BYTES

@@ -14,6 +14,8 @@ import pyarrow as pa
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
+from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.html_tables import html_fields
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
 from pypaimon.streaming.live.duckdb_row_store import MemoryBound
@@ -93,6 +95,18 @@ class _LiveTable:
     def __bool__(self) -> bool:
         """True, also for a table without rows."""
         return True
+
+    def _repr_html_(self) -> str:
+        try:
+            values: dict[str, Any] = {
+                "rows": len(self),
+                "snapshot_id": self.snapshot_id,
+                "as_of": self.as_of,
+                "nbytes": self.nbytes,
+            }
+        except PaimonStreamError as error:
+            values = {"error": error}
+        return html_fields(type(self).__name__, values)
 
     @property
     def snapshot_id(self) -> int | None:

@@ -9,6 +9,7 @@ from functools import total_ordering
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.html_tables import html_dataclass
 from pypaimon.streaming.model.json_fields import JsonFields, canonical_json, fields_of, parse_fields
 
 FORMAT_VERSION = 2
@@ -105,6 +106,9 @@ class Position:
     unit: ReadUnit | None = None
     since: int | None = None
     base: ChainBase | None = None
+
+    def _repr_html_(self) -> str:
+        return html_dataclass("Position", self, whole=False)
 
     def order(self) -> tuple[Any, ...]:
         """Sort key: by snapshot, a plan of a state or range in progress after its beginning, then by unit."""

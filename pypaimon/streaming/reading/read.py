@@ -15,7 +15,7 @@ from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.files.deletion_vectors import PlanVectors
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.lazy_imports import LazyModule
+from pypaimon.streaming.lazy_imports import LazyModule, naming_extra
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model import row_kinds
@@ -194,10 +194,7 @@ class StreamRead:
 
     def to_polars(self, splits: Sequence[StreamSplit]) -> polars.DataFrame:
         """Read everything into a polars data frame; maps become lists of key and value."""
-        import polars
-
-        batches = list(self.iter_batches(splits)) or [pa.RecordBatch.from_pylist([], self._schema_of(splits))]
-        return polars.concat([_polars_frame(batch) for batch in batches])
+        return polars_frame(list(self.iter_batches(splits)), self._schema_of(splits))
 
     def to_duckdb(
         self,
@@ -217,8 +214,8 @@ class StreamRead:
         Returns:
             The connection.
         """
-        import duckdb
-
+        with naming_extra("to_duckdb", {"duckdb": "duckdb"}):
+            import duckdb
         database = connection or duckdb.connect(database=":memory:")
         database.register(table_name, self.to_arrow(splits))
         return database
@@ -361,6 +358,13 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
         return zip(*(column.to_pylist() for column in polars_table(batch).columns), strict=True)
     return _polars_frame(batch).iter_rows()
+
+
+def polars_frame(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> polars.DataFrame:
+    """Rows as a polars data frame; maps become lists of key and value."""
+    import polars
+
+    return polars.concat([_polars_frame(batch) for batch in batches or [pa.RecordBatch.from_pylist([], schema)]])
 
 
 def _polars_frame(batch: pa.RecordBatch) -> polars.DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.html_tables import html_dataclass
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -39,6 +40,9 @@ class Lag:
     earliest: int | None
     latest: int | None
     committed: int | None
+
+    def _repr_html_(self) -> str:
+        return html_dataclass("Lag", self)
 
 
 class LagMeter:

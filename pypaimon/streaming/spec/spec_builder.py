@@ -208,6 +208,7 @@ class SpecBuilder:
 
     def with_end(
         self: B,
+        mode: Literal["latest"] | None = None,
         *,
         latest: bool = False,
         snapshot_id: int | None = None,
@@ -217,12 +218,16 @@ class SpecBuilder:
         """Set the end of the stream; give exactly one.
 
         Args:
+            mode: `"latest"`, as `latest=True`.
             latest: At the snapshot that is the latest when the stream starts; at once on an empty table.
             snapshot_id: After this snapshot.
             timestamp: Before the first snapshot committed later than this; once that is past, when caught up, too.
             watermark: Before the first snapshot with a greater watermark (epoch milliseconds).
         """
-        bound, greatest_watermark = end_of_arguments(latest, snapshot_id, timestamp, watermark)
+        if mode not in (None, "latest"):
+            raise StreamConfigError(f"with_end({mode!r}): give 'latest', or one of snapshot_id, timestamp, watermark")
+        is_latest = latest or mode is not None
+        bound, greatest_watermark = end_of_arguments(is_latest, snapshot_id, timestamp, watermark)
         return set_spec(self, replace(self._spec, end=bound, end_watermark=greatest_watermark))
 
     def with_range(

@@ -10,6 +10,7 @@ from uuid import uuid4
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
+from pypaimon.streaming.html_tables import html_dataclass
 from pypaimon.streaming.maintenance.commit_maintenance import When, is_automatic_maintenance
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
@@ -40,6 +41,12 @@ class StreamWriteBuilder:
         self._table = PaimonTable(a_table("stream_write_builder: table", table))
         prefix, unique = option_keys.COMMIT_USER_PREFIX.of(self._table.options), str(uuid4())
         self._settings = WriterSettings(unique if prefix is None else f"{prefix}_{unique}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._table.name})"
+
+    def _repr_html_(self) -> str:
+        return html_dataclass(repr(self), self._settings)
 
     def with_commit_user(self, user: str) -> StreamWriteBuilder:
         """Set the commit user of the writer.

@@ -129,7 +129,7 @@ def test_tail_and_copy_follow_or_end_by_the_same_flags(program: Program, source:
     for name in ("tail", "copy"):
         command = subcommands(commands)[name]
         assert {"--follow", "--until-latest"} in [{*each.opts, *each.secondary_opts} for each in command.params]
-    for ends in (("--until-latest",), ("--follow", "--until-latest")):
+    for ends in ((), ("--until-latest",), ("--follow", "--until-latest")):
         assert program("copy", "db.source", "db.copy", "--create", *ends).code == 0
         assert program("tail", "db.copy", "--format", "json", *ends).code == 0
     assert program("tail", "db.copy", "--until-latest", "--follow", "--rows", "3", "--format", "json").code == 0

@@ -42,7 +42,7 @@ if {module!r} == "finalizer":
         Trash()
         return run()
     app.run = run_with_trash
-sys.argv = ["paimon-stream", "tail", "db.t", *{arguments!r}, "--warehouse", {warehouse!r}]
+sys.argv = ["paimon-stream", "tail", "db.t", "--follow", *{arguments!r}, "--warehouse", {warehouse!r}]
 main()
 """
 

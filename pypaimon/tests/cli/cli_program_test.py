@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from importlib import metadata
 from itertools import takewhile
@@ -18,15 +20,17 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
+from pypaimon.streaming import StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.cli import tables as cli_tables
 from pypaimon.streaming.cli.app import _SUMMARIES
 from pypaimon.streaming.cli.app import program as commands
 from pypaimon.streaming.cli.tables import refuse_unknown
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import ConsumerConflictError, IOTimeoutError, StoreError
+from pypaimon.streaming.model.time_zone import time_zone
 from support.docs.cli_runs import PROGRAM, Program, subcommands
 from support.docs.doc_pages import DOCS
-from support.tables.orders import catalog, orders
+from support.tables.orders import catalog, events, orders
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
@@ -272,6 +276,61 @@ def test_all_that_only_reads_can_be_asked_to_retry() -> None:
     retrying = {words[-1] for words, command in every_command() if any(each.name == "retry" for each in command.params)}
     # A copy continues at its position, compaction and maintenance with the remaining files.
     assert retrying - {"copy", "compact", "maintain"} == {*"tail lag explain snapshots doctor files list show".split()}
+
+
+def test_start_takes_what_with_start_takes(tmp_path: Path) -> None:
+    zone, noon = time_zone("UTC"), datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+    position = '{"x": 1}'
+    given = {
+        "earliest": {"mode": "earliest"},
+        "3": {"snapshot_id": 3},
+        "full:3": {"snapshot_id": 3, "full": True},
+        "tag:v1": {"tag": "v1"},
+        "full:tag:v1": {"tag": "v1", "full": True},
+        "2026-11-21T12:00": {"timestamp": noon},
+        "creation-time:2026-11-21T12:00Z": {"creation_time": noon},
+        "file-creation-time:2h": {"file_creation_time": noon - timedelta(hours=2)},
+        f"position:{position}": {"position": position},
+    }
+    assert {text: cli_tables.start_of(text, zone, noon) for text in given} == given
+    arguments = set(inspect.signature(StreamReadBuilder.with_start).parameters) - {"self"}
+    assert {name for each in given.values() for name in each} == arguments
+    builder = stream_read_builder(orders(catalog(tmp_path)))
+    for each in given.values():
+        if "position" not in each:
+            builder.with_start(**each)
+    for text in ("full:earliest", "creation-time:soon", "full:"):
+        with pytest.raises(click.UsageError, match="--help has the others"):
+            cli_tables.start_of(text, zone)
+
+
+def test_a_shell_completes_the_names_of_tables(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events(catalog(tmp_path), commits=0)
+    orders(catalog(tmp_path))
+    shell = ShellComplete(commands, {}, "paimon-stream", "_PAIMON_STREAM_COMPLETE")
+
+    def completed(*words: str, incomplete: str) -> list[str]:
+        return [str(each.value) for each in shell.get_completions(list(words), incomplete)]
+
+    place = ("--warehouse", str(tmp_path))
+    assert completed(*place, "tail", incomplete="db.o") == ["db.orders"]
+    assert completed("lag", *place, incomplete="") == ["db.events", "db.orders"]
+    assert completed("lag", incomplete="db.") == []
+    monkeypatch.setenv("PAIMON_STREAM_WAREHOUSE", str(tmp_path))
+    assert completed("consumers", "list", incomplete="d") == ["db.events", "db.orders"]
+    assert completed("lag", incomplete="other.") == []
+
+
+def test_tables_are_listed(program: Program) -> None:
+    assert program("tables").err == "the catalog has no tables\n"
+    events(catalog(program.warehouse), commits=0)
+    orders(catalog(program.warehouse))
+    assert [line.strip() for line in program("tables").lines] == ["table", "db.events", "db.orders"]
+    assert program("tables", "db", "-f", "json").records == [{"table": "db.events"}, {"table": "db.orders"}]
+    found = program("tables", "dbs")
+    assert (found.code, found.err) == (1, "paimon-stream: there is no database dbs. Did you mean 'db'?\n")
 
 
 def test_a_shell_completes_the_options_of_a_table() -> None:

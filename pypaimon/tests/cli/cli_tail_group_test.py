@@ -18,7 +18,20 @@ def test_the_next_member_continues_where_the_one_before_has_confirmed(tmp_path: 
     table = create_orders(catalog(tmp_path))
     for key in range(1, 4):
         change(table, "+I", (key, "placed", 1.5))
-    arguments = ("tail", "db.orders", "--group", "g", "--start", "earliest", "--columns", "id", "-f", "json", "-n")
+    arguments = (
+        "tail",
+        "db.orders",
+        "--follow",
+        "--group",
+        "g",
+        "--start",
+        "earliest",
+        "--columns",
+        "id",
+        "-f",
+        "json",
+        "-n",
+    )
     first = program(*arguments, "2")
     assert first.code == 0
     assert [row["id"] for row in first.records] == [1, 2]
@@ -31,7 +44,9 @@ def test_the_next_member_continues_where_the_one_before_has_confirmed(tmp_path: 
 def test_a_member_that_is_asked_to_end_has_confirmed_what_it_printed(tmp_path: Path, program: Program) -> None:
     table = create_orders(catalog(tmp_path))
     change(table, "+I", (1, "placed", 1.5))
-    running = program.start("tail", "db.orders", "--group", "g", "--member", "a", "-f", "json", "--columns", "id")
+    running = program.start(
+        "tail", "db.orders", "--follow", "--group", "g", "--member", "a", "-f", "json", "--columns", "id"
+    )
     assert running.stdout is not None
     assert json.loads(running.stdout.readline()) == {"_row_kind": "+I", "id": 1}
     shown = program("consumers", "show", "db.orders", "g")
@@ -42,7 +57,9 @@ def test_a_member_that_is_asked_to_end_has_confirmed_what_it_printed(tmp_path: P
     assert running.returncode == 0, errors
     # What was printed is confirmed, and the member has left.
     change(table, "+I", (2, "placed", 1.5))
-    (row,) = program("tail", "db.orders", "--group", "g", "-n", "1", "-f", "json", "--columns", "id").records
+    (row,) = program(
+        "tail", "db.orders", "--follow", "--group", "g", "-n", "1", "-f", "json", "--columns", "id"
+    ).records
     assert row["id"] == 2
 
 

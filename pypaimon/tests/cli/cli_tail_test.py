@@ -220,7 +220,7 @@ def test_nothing_to_read_ends_at_once(tables: Any, program: Program) -> None:
 
 def test_an_interrupt_ends_it_cleanly(tables: Any, program: Program) -> None:
     orders(tables)
-    with program.start("tail", "db.orders", "--format", "json") as running:
+    with program.start("tail", "db.orders", "--follow", "--format", "json") as running:
         assert running.stdout is not None
         assert json.loads(running.stdout.readline())["id"] == 1
         running.send_signal(signal.SIGINT)
@@ -230,7 +230,9 @@ def test_an_interrupt_ends_it_cleanly(tables: Any, program: Program) -> None:
 
 def test_a_termination_saves_what_was_printed(tables: Any, program: Program) -> None:
     table = events(tables)
-    with program.start("tail", "db.events", "--format", "json", "--consumer-id", "etl", "--poll", "0.05") as running:
+    with program.start(
+        "tail", "db.events", "--follow", "--format", "json", "--consumer-id", "etl", "--poll", "0.05"
+    ) as running:
         assert running.stdout is not None
         for _ in range(9):
             running.stdout.readline()
@@ -252,7 +254,7 @@ def test_a_termination_before_the_wanted_end_is_not_a_success(
         for _ in range(2):
             writer.write(rows(*range(3000), value="x" * 100))
             writer.commit()
-    with program.start("tail", "db.w", "--start", "earliest", "--format", "json", *end) as running:
+    with program.start("tail", "db.w", "--follow", "--start", "earliest", "--format", "json", *end) as running:
         assert running.stdout is not None
         assert running.stdout.readline()
         running.send_signal(signal.SIGTERM)
@@ -264,7 +266,7 @@ def test_a_termination_before_the_wanted_end_is_not_a_success(
 @pytest.mark.parametrize("form", some("broken pipes", ["json", "table"], 1))
 def test_a_broken_pipe_ends_it_quietly(tables: Any, program: Program, form: str) -> None:
     table = events(tables)
-    with program.start("tail", "db.events", "--format", form, "--poll", "0.05") as running:
+    with program.start("tail", "db.events", "--follow", "--format", form, "--poll", "0.05") as running:
         assert running.stdout is not None and running.stderr is not None
         running.stdout.readline()
         running.stdout.close()

@@ -23,8 +23,8 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.compaction import partition_rescale, rescale
 from pypaimon.streaming.compaction.compactor import Compaction
-from support.crash.crashing_file_io import Killed, MortalFileIO
 from pypaimon.streaming.doctor import diagnose
+from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.docs.cli_runs import Program
 from support.java.live import LiveJava
 from support.java.shared_table import Shared

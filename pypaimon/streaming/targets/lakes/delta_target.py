@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.lazy_imports import naming_extra
 from pypaimon.streaming.options.arguments import a_path
 from pypaimon.streaming.targets.changes import AnyBatch, GivenKeys
 from pypaimon.streaming.targets.column_evolution import refuse_other_columns
@@ -57,7 +58,8 @@ class DeltaTarget(TransactionTarget):
         replace: bool = False,
     ) -> None:
         path = a_path("DeltaTarget: table", table)
-        import deltalake  # noqa: F401 (better now than after the first read)
+        with naming_extra("DeltaTarget", {"deltalake": "delta"}):
+            import deltalake  # noqa: F401 (better now than after the first read)
 
         self._plans = PlanTransactions(DeltaRows(path, keys, storage_options), replace)
 
