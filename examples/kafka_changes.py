@@ -4,8 +4,7 @@
     python examples/kafka_changes.py localhost:9092 inventory.public.orders /path/to/warehouse db.orders
 
 The offsets are in the snapshot of their rows, so a restart continues after them, whatever ended the program. Nothing is
-committed to Kafka. One process reads all partitions of the topic, because a commit user has one writer. The tests run
-the part without Kafka; it was not run against brokers yet.
+committed to Kafka. One process reads all partitions of the topic, because a commit user has one writer.
 """
 
 from __future__ import annotations
@@ -81,6 +80,4 @@ def main(brokers: str, topic: str, warehouse: str, table: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) <= 4:
-        sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if len(sys.argv) == 5 else sys.exit(__doc__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from pypaimon import Schema
 
 from pypaimon.streaming import stream_read_builder
-from support.repository import ROOT
+from support.repository import load_example
 from support.tables.handles import catalog_with_database, write_by_stream
 
 pytestmark = pytest.mark.torch
@@ -21,11 +20,7 @@ COLUMNS = pa.schema([("x", pa.float32()), ("y", pa.float32())])
 
 @pytest.fixture
 def example() -> Any:
-    spec = importlib.util.spec_from_file_location("train_on_new_rows", ROOT / "examples" / "train_on_new_rows.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("train_on_new_rows")
 
 
 def test_each_run_learns_what_is_new(example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

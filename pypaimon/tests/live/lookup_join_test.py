@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 from pypaimon.streaming.testing import SmallTable
-from support.repository import ROOT
+from support.repository import load_example
 from support.tables.live_tables import often
 
 
 async def test_each_change_has_the_row_of_the_dimension_that_was_there_before(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("lookup_join", ROOT / "examples" / "lookup_join.py")
-    assert spec is not None and spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = load_example("lookup_join")
     events = SmallTable(tmp_path, keys=(), name="db.events")
     users = SmallTable(tmp_path, name="db.users")
     users.commit({"id": 1, "name": "Ann"})

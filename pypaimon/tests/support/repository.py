@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import sys
 import tempfile
@@ -55,3 +56,12 @@ def cached(name: str, content: bytes, build: Callable[[Path], object]) -> Path:
                 if not target.exists():  # otherwise another process was faster
                     raise
     return target
+
+
+def load_example(name: str) -> Any:
+    """A program of `examples/` as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -12,22 +10,14 @@ from deltalake import DeltaTable
 from pypaimon.streaming import StreamConfigError, replicate
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
-from support.repository import ROOT
+from support.repository import load_example
 from support.tables.target_places import DeltaPlace, PostgresPlace
 
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("postgres")]
 
 
-def example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_a_table_of_postgres_is_copied_again_after_its_connection_is_lost(tmp_path: Path, address: str) -> None:
-    source, program = SmallTable(tmp_path / "w"), example("postgres_copy")
+    source, program = SmallTable(tmp_path / "w"), load_example("postgres_copy")
     source.commit({"id": 1})
     pauses: list[float] = []
     place = PostgresPlace(address, "public")
@@ -47,7 +37,7 @@ def test_a_table_of_postgres_is_copied_again_after_its_connection_is_lost(tmp_pa
 
 
 def test_a_delta_table_is_copied_and_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, place, program = SmallTable(tmp_path / "w"), DeltaPlace(tmp_path), example("delta_copy")
+    source, place, program = SmallTable(tmp_path / "w"), DeltaPlace(tmp_path), load_example("delta_copy")
     monkeypatch.setattr(program, "COMPACT_EVERY", 3)
     for number in range(4):
         source.commit({"id": number})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.repository import ROOT
+from support.repository import load_example
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table
 
@@ -46,11 +45,7 @@ class Log:
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kafka_changes", ROOT / "examples" / "kafka_changes.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("kafka_changes")
 
 
 def inserts(count: int) -> list[Message]:

