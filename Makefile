@@ -12,11 +12,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # What each size of the tests leaves out. `make soak` draws other samples each time; the seed repeats them.
 PYTEST := $(RUN) -m pytest
 GROUPED := --dist loadgroup --no-loadscope-reorder
-QUICK := not (java or spark or server or torch or ray or nightly$(if $(WHERE),, or slow))
+QUICK := not (java or flink or spark or server or torch or ray or nightly$(if $(WHERE),, or slow))
 FEEDS := (torch or ray) and not nightly
 TEST_SEED := $(or $(TEST_SEED),$(shell date +%s))
 
-.PHONY: help demo check quick test test-feeds alone lint corpus differential soak matrix bench readme release clean
+.PHONY: help demo check quick test test-feeds alone lint corpus differential flink soak matrix bench readme release clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,9 @@ corpus: $(VENV)/ready ## Our reads compared with Java's
 differential: $(VENV)/ready ## Random histories next to live Java, some minutes (needs Maven and a JDK; N=n, KIND=tracked for one kind)
 	@echo "TEST_SEED=$(TEST_SEED) draws these histories again"
 	TEST_SEED=$(TEST_SEED) DIFFERENTIAL_HISTORIES=$(or $(N),300) DIFFERENTIAL_KIND="$(KIND)" $(PYTEST) -s $(addprefix pypaimon/tests/, histories/differential_test.py writing/java_twins_test.py writing/java_race_test.py maintenance/maintain_java_test.py compaction/histories_java_test.py) $(ARGS)
+
+flink: $(VENV)/ready ## A live Flink writes what ours follow, and reads what ours write (needs Maven and a JDK)
+	$(PYTEST) -m flink pypaimon/tests/histories $(ARGS)
 
 soak: $(VENV)/feeds-ready ## Long forms, hours: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
 	@echo "TEST_SEED=$(TEST_SEED) draws these samples again"

@@ -42,11 +42,11 @@ os.environ.setdefault(
 )
 os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
 
-SHARED = ("spark", "java", "ray")
+SHARED = ("spark", "java", "flink", "ray")
 """Fixtures that take long to start: the tests that take one share a worker, so that a run starts it once."""
-LONG = ("spark", "java", "torch", "ray", "server", "slow")
+LONG = ("spark", "java", "flink", "torch", "ray", "server", "slow")
 """Marks of what takes long: such tests come first, so that no worker is left with one at the end."""
-NEEDS_MARK = ("spark", "java", "server", "ray")
+NEEDS_MARK = ("spark", "java", "flink", "server", "ray")
 """Fixtures whose tests must have the mark of the same name."""
 MEMORY, MEMORY_NEEDED = Path("/dev/shm"), 8 << 30
 """A file system in memory, and the room that a run wants there."""
@@ -251,12 +251,28 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def java() -> Any:
     """One JVM of live Java for all tests of a run; it fails where Maven or a JDK is missing."""
-    from support.java.live import LiveJava, missing_commands
+    from support.java.live import LiveJava
 
-    if missing := missing_commands():
-        pytest.fail(f"live Java needs Maven and a JDK 17 or newer; not found: {', '.join(missing)}", pytrace=False)
+    _need_maven("live Java")
     with LiveJava() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def flink() -> Any:
+    """One JVM of a live Flink for all tests of a run; it fails where Maven or a JDK is missing."""
+    from support.java.flink import LiveFlink
+
+    _need_maven("a live Flink")
+    with LiveFlink() as found:
+        yield found
+
+
+def _need_maven(what: str) -> None:
+    from support.java.live import missing_commands
+
+    if missing := missing_commands():
+        pytest.fail(f"{what} needs Maven and a JDK 17 or newer; not found: {', '.join(missing)}", pytrace=False)
 
 
 @pytest.fixture(scope="session")
