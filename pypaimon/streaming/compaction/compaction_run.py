@@ -27,7 +27,7 @@ _COMMIT_PARTS = 256
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done, and the total bytes to be done."""
 
-Done = list[tuple[CompactionTask, Sequence[CompactionResult]]]
+Executed = list[tuple[CompactionTask, Sequence[CompactionResult]]]
 
 
 @dataclass(slots=True)
@@ -49,10 +49,10 @@ class CompactionRun:
         """Execute and commit tasks, part by part. Files that were not committed are deleted on any error."""
         total, reached = sum(each.size for each in tasks), 0
         for part in _parts(tasks, workers.commit_bytes):
-            done: Done = []
+            done: Executed = []
 
             # `done` is bound now, because the next part has another list.
-            def note(each: CompactionTask, results: Sequence[CompactionResult], done: Done = done) -> None:
+            def note(each: CompactionTask, results: Sequence[CompactionResult], done: Executed = done) -> None:
                 nonlocal reached
                 done.append((each, results))
                 reached += each.size
@@ -70,7 +70,7 @@ class CompactionRun:
         return CompactionReport(self.snapshot.id, tuple(self.snapshots), tuple(self.compacted), tuple(self.conflicts))
 
     def _left(
-        self, tasks: list[CompactionTask], done: Done, perform: Callable[[list[CompactionTask]], None]
+        self, tasks: list[CompactionTask], done: Executed, perform: Callable[[list[CompactionTask]], None]
     ) -> list[CompactionTask]:
         """Execute tasks. Returns the tasks that are left if other jobs have made some stale, which are conflicts."""
         try:
@@ -91,7 +91,7 @@ class CompactionRun:
             raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
         return stale
 
-    def _commit_each(self, done: Done) -> None:
+    def _commit_each(self, done: Executed) -> None:
         """Commit tasks: those of a whole partition one by one, because such a commit is refused for changes that do not
         matter to the others.
         """
@@ -106,7 +106,7 @@ class CompactionRun:
                 self._discard(commit)
             raise
 
-    def _commit(self, done: Done) -> None:
+    def _commit(self, done: Executed) -> None:
         held = [(task, result) for task, found in done for result in found if not result.is_empty]
         try:
             steps = self._with_vectors([result for _, result in held])
@@ -158,7 +158,7 @@ class CompactionRun:
         """Tasks with the same one are committed together: those of a bucket change its deletion vectors together."""
         return (task.bucket.row, task.bucket.bucket) if self.table.traits.deletion_vectors else id(task)
 
-    def _commit_without_stale(self, error: FileNotFoundError, done: Done) -> None:
+    def _commit_without_stale(self, error: FileNotFoundError, done: Executed) -> None:
         """Commit the tasks of which no file is gone, because another job has made the others stale."""
         indexes = [CommitMessage(each.bucket.partition, each.bucket.bucket, []) for _, found in done for each in found]
         results = [each for _, found in done for each in found]
@@ -195,7 +195,7 @@ class CompactionRun:
             index = changed.after
         return steps
 
-    def _discard(self, done: Done) -> None:
+    def _discard(self, done: Executed) -> None:
         discard(self.table, [result.message() for _, results in done for result in results])
 
 

@@ -24,7 +24,7 @@ from pypaimon.streaming.compaction.compaction_options import (
     under_latest_schema,
     with_buckets,
 )
-from pypaimon.streaming.compaction.compaction_run import CompactionRun, Done, compacted_bucket, described
+from pypaimon.streaming.compaction.compaction_run import CompactionRun, Executed, compacted_bucket, described
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
@@ -344,7 +344,7 @@ class _RescaleRun(CompactionRun):
             else:
                 yield task
 
-    def _commit(self, done: Done) -> None:
+    def _commit(self, done: Executed) -> None:
         ((task, results),) = done
         assert isinstance(task, RescaleTask)
         if not results:
