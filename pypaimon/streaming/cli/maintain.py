@@ -197,7 +197,10 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
         merge = "would merge" if report.dry_run else "merged"
         yield f"{name}: {merge} {count(plan.rewritten_manifests, 'manifest')}"
     for each in plan.held_back:
-        yield f"  {each.kind} {each.name} keeps snapshot {each.first_kept} and later ones"
+        held = [number for number in plan.held_ids if number >= each.first_kept]
+        if held:
+            kept = f"{count(len(held), 'snapshot')} ({held[0]} to {held[-1]}) that would expire otherwise"
+            yield f"  {each.kind} {each.name} keeps {kept}; it reads snapshot {each.next_snapshot} next"
 
 
 def _parts(report: MaintenanceReport) -> Iterator[str]:
@@ -211,7 +214,9 @@ def _parts(report: MaintenanceReport) -> Iterator[str]:
             yield _some([*map(str, found)], what)
     if plan.files:
         kinds = ", ".join(f"{number} {kind}" for kind, number in plan.file_counts.items())
-        yield f"{count(len(plan.files), 'file')} ({kinds}; {decimal(plan.bytes)})"
+        # Manifest lists say no size.
+        size = f"; {decimal(plan.bytes)}" if plan.bytes else ""
+        yield f"{count(len(plan.files), 'file')} ({kinds}{size})"
     if report.resumed:
         yield f"{count(report.resumed, 'file')} of a run that did not end"
 

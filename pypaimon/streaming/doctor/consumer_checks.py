@@ -131,7 +131,8 @@ def _overdue(seen: Examination) -> list[int]:
         if retention.lets_go(each.id, each.time_millis, seen.latest_id, latest.time_millis)
     )
     last = max((too_many, *old))
-    kept = () if retention.changelog_only else (info.next_snapshot for info in seen.consumers)
+    # The one before stays too, as in maintenance here.
+    kept = () if retention.changelog_only else (info.next_snapshot - 1 for info in seen.consumers)
     first_kept = min(kept, default=seen.latest_id)
     return [number for number in seen.ids if number <= last and number < first_kept]
 

@@ -43,6 +43,7 @@ class ExpiryPlanner:
         own, rules, now = picture.own, self._rules, int(self._now * 1000)
         snapshots = expired_snapshots(own.snapshots, rules.snapshots, protections, now, rules.limit, own.visible_id)
         ids = tuple(each.id for each in snapshots)
+        unheld = expired_snapshots(own.snapshots, rules.snapshots, (), now, rules.limit, own.visible_id)
         # The changelogs of the snapshots that expire are long-lived from now on, so that they may expire at once.
         late = snapshots if rules.changelogs is not None else ()
         changelogs = [*(each for each in own.changelogs if each.id not in ids), *late]
@@ -62,6 +63,7 @@ class ExpiryPlanner:
             tags=tuple(dict.fromkeys(self._expired_tags(picture.tags) + self._outdated_tags(picture, created))),
             consumers=tuple(each.name.text for each in expired),
             protections=tuple(protections),
+            held_ids=tuple(each.id for each in unheld if each.id not in ids),
             earliest_id=remaining[0].id if remaining else None,
             latest_id=remaining[-1].id if remaining else None,
             created_tags=created,

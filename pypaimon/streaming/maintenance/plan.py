@@ -58,6 +58,7 @@ class MaintenancePlan:
         consumers: Consumer files that expire, by their names.
         files: The files that nothing needs any more.
         protections: The consumers and positions that keep snapshots.
+        held_ids: Ids of the snapshots that would expire without them, ascending.
         earliest_id: Id of the earliest snapshot that stays; None if there is none.
         latest_id: Id of the latest one.
         partitions: The partitions that expire, as texts of their values by column; None for null.
@@ -75,6 +76,7 @@ class MaintenancePlan:
     consumers: tuple[str, ...] = ()
     files: tuple[TableFile, ...] = ()
     protections: tuple[Protection, ...] = ()
+    held_ids: tuple[int, ...] = ()
     earliest_id: int | None = None
     latest_id: int | None = None
     created_tags: tuple[Tag, ...] = ()

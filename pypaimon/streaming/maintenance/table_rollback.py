@@ -210,7 +210,8 @@ class _Rollback:
         latest: int | None = None
         holding = self._holding_tag()
         if not dry_run:
-            with pinned(self._directory, self._id, f"rollback-{self._id}"):
+            # Of a purpose of its own: its end must not free what a rollback that deletes still keeps.
+            with pinned(self._directory, self._id, f"rollback-as-latest-{self._id}"):
                 latest = self._commit(None if holding is None else self._directory.tag_path(holding))
             text = "%(table)s: snapshot %(latest)d has the state of snapshot %(snapshot)d"
             _LOG.info("rolled_back", text, table=self._table.name, snapshot=self._id, latest=latest)

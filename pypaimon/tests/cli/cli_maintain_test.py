@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pypaimon.streaming import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.maintenance import create_tag
 from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table
@@ -24,6 +26,11 @@ def table(tmp_path: Path) -> Table:
 
 
 def test_a_dry_run_says_what_a_run_deletes(program: Program, table: Table) -> None:
+    manager = ConsumerManager(table.handle().file_io, str(table.path))
+    manager.reset_consumer("slow", Consumer(2))
+    held = "consumer slow keeps 2 snapshots (1 to 2) that would expire otherwise; it reads snapshot 2 next"
+    assert held in program("maintain", "db.t", *LATEST_ONLY, "--dry-run").out
+    manager.delete_consumer("slow")
     planned = json.loads(program("maintain", "db.t", *LATEST_ONLY, "--dry-run", "--json").out)
     assert planned["snapshots"] == [1, 2] and planned["dry_run"] and table.ids() == [1, 2, 3]
     assert "db.t: deleted 2 snapshots (1 to 2)" in program("maintain", "db.t", *LATEST_ONLY).out

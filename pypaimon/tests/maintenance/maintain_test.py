@@ -119,7 +119,7 @@ def test_a_consumer_keeps_its_snapshot_and_the_one_before(table: Table) -> None:
     expected = changes_from(table, 4)
     report = maintain(table.handle(), LATEST_ONLY)
     assert table.ids() == [3, 4, 5, 6] and changes_from(table, 4) == expected
-    assert [each.name for each in report.plan.held_back] == ["slow"]
+    assert [each.name for each in report.plan.held_back] == ["slow"] and report.plan.held_ids == (3, 4, 5)
 
 
 def test_a_position_is_protected(table: Table) -> None:

@@ -34,6 +34,7 @@ from support.maintenance.race_histories import (
     replacement_in_a_run,
     replacement_killed,
     replacement_never_finished,
+    rollback_as_latest_in_a_rollback,
     rollback_killed_during_a_run,
     slow_changelog_of_a_compaction,
     tag_goes,
@@ -383,6 +384,7 @@ HARMLESS = (
     History("a process dies while a branch replaces everything", "", replacement_killed),
     History("nobody finishes the replacement of everything", "", replacement_never_finished),
     History("two rollbacks at once", "", two_rollbacks, refused=True),
+    History("a rollback as latest ends inside of a rollback", "", rollback_as_latest_in_a_rollback),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )
 """What looks like damage, and what random histories have found."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pypaimon.streaming import MaintenancePolicy
-from pypaimon.streaming.maintenance import delete_branch
+from pypaimon.streaming.maintenance import delete_branch, rollback
 from support.crash.crashing_file_io import Killed
 from support.groups.invariants import BrokenLawError
 from support.maintenance.operations import Operation
@@ -291,6 +291,22 @@ def two_rollbacks(stage: Stage) -> None:
     stage.check_roots()
     if stage.actors.ids() != [3]:
         raise BrokenLawError(f"M4: {stage.actors.ids()} is left of commits after a rollback")
+
+
+def rollback_as_latest_in_a_rollback(stage: Stage) -> None:
+    """It ends while another call, for the same snapshot, deletes the later ones, and a run begins."""
+    for name in "abcde":
+        stage.commit(name)
+
+    def roll_back() -> None:
+        stage.operate(Operation("roll back as latest", partial(rollback, snapshot_id=2, as_latest=True)))
+        stage.expire()
+
+    stage.when("delete", "/snapshot/snapshot-5", roll_back)
+    stage.roll_back(snapshot=2)
+    stage.check_roots()
+    if 2 not in stage.actors.ids():
+        raise BrokenLawError(f"M4: {stage.actors.ids()} is left of a rollback to 2")
 
 
 def _begin_replacement(stage: Stage) -> None:
