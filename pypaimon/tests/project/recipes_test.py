@@ -64,10 +64,9 @@ def test_the_quick_start_prints_the_whole_table(
     expired_orders: Any, tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     """Both its program, which goes on for ever, and the loop that begins with the state of an early snapshot."""
-    start, program, follows, *_ = [block.text for block in blocks(DOCS / "index.md") if block.language == "python"]
+    _, program, follows, *_ = [block.text for block in blocks(DOCS / "index.md") if block.language == "python"]
     expected = state_of(expired_orders)
     lines = run_program(program.replace(HOME, str(tmp_path)), len(expected))
-    follows = start.partition("\nwith ")[0] + "\n" + follows
     for printed in (lines, run_python(follows.replace(HOME, str(tmp_path)), "index", {}, loop)):
         for number, status in expected.items():
             assert f"'id': {number}, 'status': '{status}'" in printed
