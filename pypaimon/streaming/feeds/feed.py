@@ -6,12 +6,14 @@ import os
 import pickle
 import time
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.batches.chunks import BatchChunk
@@ -53,7 +55,7 @@ class RowQueue:
     """
 
     def __init__(self, length: int, across_plans: bool, place: FeedState) -> None:
-        self._length = length
+        self.length = length
         self._across_plans = across_plans
         self._pieces: deque[_Piece] = deque()
         self._waiting = 0
@@ -93,8 +95,8 @@ class RowQueue:
 
     def take(self) -> tuple[pa.RecordBatch, FeedState] | None:
         """The next batch and the state after it; None if more rows must be added first."""
-        ready = self._complete or (self._waiting if self._waiting >= self._length else 0)
-        left = wanted = min(self._length, ready)
+        ready = self._complete or (self._waiting if self._waiting >= self.length else 0)
+        left = wanted = min(self.length, ready)
         if not wanted:
             return None
         taken = []
@@ -190,6 +192,67 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
             self._queue.end_plan(position)
 
 
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """How rows are shuffled: in blocks of consecutive rows, each by itself, so that a state is a place and a number.
+
+    Attributes:
+        rows: Rows of a block.
+        seed: Another seed, or epoch, gives another order.
+        epoch: The number of the pass.
+    """
+
+    rows: int
+    seed: int
+    epoch: int = 0
+
+    def order(self, place: FeedState, count: int) -> pa.Array:
+        """The order of the rows of a block. It depends only on the place of the block, its length and this object."""
+        text = f"{self.seed} {self.epoch} {place.position.to_json()} {place.rows}"
+        return pa.array(np.random.default_rng(zlib.crc32(text.encode())).permutation(count))
+
+
+class ShuffledReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
+    """Reads one share block by block, and shuffles each.
+
+    Args:
+        reader: Reads whole blocks.
+        queue: The queue of the reader.
+        place: Where the first block begins.
+        length: Rows of a batch.
+    """
+
+    def __init__(self, reader: FeedReader, queue: RowQueue, place: FeedState, length: int, shuffle: Shuffle) -> None:
+        self._reader, self._queue = reader, queue
+        self._length, self._shuffle = length, shuffle
+        self._block: pa.RecordBatch | None = None
+        self._place = place
+
+    @property
+    def place(self) -> FeedState:
+        """As `FeedReader.place`; inside of a block the place of the block."""
+        return self._place if self._place.block else self._reader.place
+
+    def __next__(self) -> tuple[pa.RecordBatch, FeedState]:
+        if self._block is None:
+            # The place of the block is the one after the block before.
+            place = self.place
+            rows, _ = next(self._reader)
+            if not rows.num_rows:
+                return rows, self.place
+            self._queue.length = self._shuffle.rows
+            self._place = replace(place, block=rows.num_rows)
+            self._block = rows.take(self._shuffle.order(place, rows.num_rows))
+        batch = self._block.slice(self._place.given, self._length)
+        self._place = replace(self._place, given=self._place.given + batch.num_rows)
+        if self._place.given >= self._block.num_rows:
+            self._block, self._place = None, self._reader.place
+        return batch, self._place
+
+    def close(self) -> None:
+        self._reader.close()
+
+
 def _next(ahead: ReadAhead) -> BatchChunk:
     while True:
         wait((ahead.ready(),))
@@ -234,12 +297,17 @@ class Feed:
     def begin(self) -> FeedState:
         return FeedState(self.start)
 
-    def open(self, share: Share, place: FeedState, length: int, across_plans: bool) -> FeedReader:
+    def open(
+        self, share: Share, place: FeedState, length: int, across_plans: bool, shuffle: Shuffle | None = None
+    ) -> FeedReader | ShuffledReader:
         stream = _unpickled(self.stream, os.getpid())
         slots = share.slots(stream.traits, stream.schema)
         splits_of = share.splits_of if slots is None else Plan.splits
-        queue = RowQueue(length, across_plans, place)
-        return FeedReader(stream.with_spec(replace(stream.spec, slots=slots)), splits_of, place, self.end, queue)
+        begin = replace(place, block=0, given=0)
+        # A block that was begun has the rows that it had then, even if the feed ends later now.
+        queue = RowQueue(length if shuffle is None else place.block or shuffle.rows, across_plans, begin)
+        reader = FeedReader(stream.with_spec(replace(stream.spec, slots=slots)), splits_of, begin, self.end, queue)
+        return reader if shuffle is None else ShuffledReader(reader, queue, place, length, shuffle)
 
 
 @lru_cache(maxsize=4)

@@ -120,11 +120,16 @@ class FeedState:
 
     Attributes:
         after: The position after the current plan; None if nothing of it was handed out.
+        rows: Rows of the current plan before this place.
+        block: Rows of the shuffled block that begins here; 0 between blocks, and without shuffling.
+        given: Rows of that block that were handed out.
     """
 
     position: Position
     after: Position | None = None
     rows: int = 0
+    block: int = 0
+    given: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,7 @@ class FeedIdentity:
             "position": _saved(place.position),
             "behind": None if place.after is None else _saved(place.after),
             "rows": place.rows,
+            **({"block": place.block, "given": place.given} if place.block else {}),
         }
 
     def place(self, share: Share, state: Mapping[str, Any]) -> FeedState:
@@ -156,6 +162,7 @@ class FeedIdentity:
             version, table, settings = state["version"], state["table"], dict(state["settings"])
             worker, workers, rows = state["worker"], state["workers"], int(state["rows"])
             position, after = state["position"], state["behind"]
+            block, given = int(state.get("block", 0)), int(state.get("given", 0))
         except (KeyError, TypeError, ValueError) as error:
             raise StreamConfigError(
                 f"Invalid state of a feed: {state!r}. Expected a result of state_dict()."
@@ -178,7 +185,7 @@ class FeedIdentity:
                 f"{share.count}: use as many workers and ranks as before, each with its own state, as "
                 "StatefulDataLoader does. To change the number, first read to an end and start a new feed there."
             )
-        return FeedState(_read(position), None if after is None else _read(after), rows)
+        return FeedState(_read(position), None if after is None else _read(after), rows, block, given)
 
     def _check_settings(self, saved: Mapping[str, Any]) -> None:
         names = sorted({*saved, *self.settings})

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
+from types import FrameType
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 import torch.distributed
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from torch.utils.dlpack import from_dlpack
 
 from pypaimon.streaming.errors import NullColumnError, StreamConfigError
-from pypaimon.streaming.feeds.feed import Feed, FeedReader, refuse_moving_ends
+from pypaimon.streaming.feeds.feed import Feed, FeedReader, Shuffle, ShuffledReader, refuse_moving_ends
 from pypaimon.streaming.feeds.feed_state import FeedState, Share
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, typed
@@ -89,6 +92,9 @@ class TorchFeed(IterableDataset[Any]):
         builder: The stream, with its current settings. It must not have a consumer id, shard, chosen buckets, limits,
             range (`with_range`) or policy for expired snapshots.
         batch_rows: Rows of a batch.
+        shuffle_rows: Shuffle blocks of this many consecutive rows of a worker, also across snapshots; each is held in
+            memory. 0: the rows come in the order of the table.
+        seed: Another seed gives another order; `set_epoch` does too.
         full_batches: Whether every batch but the last has `batch_rows` rows, of as many snapshots as needed. Otherwise
             the last batch of each snapshot may be smaller, and no rows wait for later snapshots.
         format: The form of a batch: `"tensors"`, a dict of tensors by column; `"arrow"`, a record batch of Arrow; or a
@@ -112,6 +118,8 @@ class TorchFeed(IterableDataset[Any]):
         *,
         batch_rows: int = 1024,
         full_batches: bool = False,
+        shuffle_rows: int = 0,
+        seed: int = 0,
         format: Literal["tensors", "arrow"] | Callable[[pa.RecordBatch], Any] = "tensors",
         fill_nulls: Mapping[str, Any] | None = None,
         rank: int | None = None,
@@ -120,6 +128,8 @@ class TorchFeed(IterableDataset[Any]):
         typed(StreamReadBuilder, "TorchFeed: builder", builder)
         self._batch_rows = at_least(1, "TorchFeed: batch_rows", batch_rows)
         self._full_batches = typed(bool, "TorchFeed: full_batches", full_batches)
+        rows = at_least(0, "TorchFeed: shuffle_rows", shuffle_rows)
+        self._shuffle = Shuffle(rows, typed(int, "TorchFeed: seed", seed)) if rows else None
         self._make = _maker(format, _fitting(dict(fill_nulls or {}), builder))
         self._rank, self._world_size, is_shared = _ranks(rank, world_size)
         if is_shared:
@@ -128,6 +138,9 @@ class TorchFeed(IterableDataset[Any]):
             if self._world_size > 1:
                 refuse_moving_ends(builder)
             self._feed = Feed.of(builder, "TorchFeed")
+        if self._shuffle is not None:
+            shuffled = {**self._feed.identity.settings, "shuffle": f"{rows} rows, seed {seed}"}
+            self._feed = replace(self._feed, identity=replace(self._feed.identity, settings=shuffled))
         self._loaded: FeedState | None = None
         self._batches: _Batches | None = None
 
@@ -141,17 +154,27 @@ class TorchFeed(IterableDataset[Any]):
         """Where the next feed begins after the end of this one; None without an end, or if it does not exist yet."""
         return self._feed.end
 
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next `iter()` shuffle in another order. A loader with `persistent_workers` keeps its first one."""
+        at_least(0, "TorchFeed: epoch", epoch)
+        if self._shuffle is None:
+            raise StreamConfigError("TorchFeed: set_epoch: the feed does not shuffle: give it shuffle_rows")
+        self._shuffle = replace(self._shuffle, epoch=epoch)
+
     def __iter__(self) -> Iterator[Any]:
+        _refuse_batches_of_batches(sys._getframe(1))
         share = self._share()
         place, self._loaded = self._loaded or self._feed.begin, None
-        reader = self._feed.open(share, place, self._batch_rows, self._full_batches)
+        across_plans = self._full_batches or self._shuffle is not None
+        reader = self._feed.open(share, place, self._batch_rows, across_plans, self._shuffle)
         self._batches = _Batches(reader, self._make)
         return self._batches
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the batch that was handed out last, of this process, as values for JSON."""
         place = self._loaded or (self._feed.begin if self._batches is None else self._batches.place)
-        return self._feed.identity.state(self._share(), place)
+        state = self._feed.identity.state(self._share(), place)
+        return state if self._shuffle is None else {**state, "epoch": self._shuffle.epoch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next `iter()` continue from a state.
@@ -162,6 +185,8 @@ class TorchFeed(IterableDataset[Any]):
             TableChangedError: The state belongs to another table.
         """
         self._loaded = self._feed.identity.place(self._share(), state)
+        if self._shuffle is not None:
+            self.set_epoch(state.get("epoch", 0))
 
     def _share(self) -> Share:
         worker = get_worker_info()
@@ -174,7 +199,7 @@ class TorchFeed(IterableDataset[Any]):
 
 
 class _Batches(Iterator[Any]):
-    def __init__(self, reader: FeedReader, make: _Make) -> None:
+    def __init__(self, reader: FeedReader | ShuffledReader, make: _Make) -> None:
         self.place = reader.place
         self._reader = reader
         self._make = make
@@ -191,6 +216,20 @@ class _Batches(Iterator[Any]):
         made = self._make(rows)
         self.place, self._held = place, None
         return made
+
+
+def _refuse_batches_of_batches(caller: FrameType) -> None:
+    """Refuse a loader without `batch_size=None`, which would stack batches: `[1, 1024]` in the place of `[1024]`.
+
+    A dataset does not know the loader that reads it. The loader is found as the caller of `iter()`; another caller, or
+    a `collate_fn` of the user, is not refused.
+    """
+    fetcher = caller.f_locals.get("self")
+    if getattr(fetcher, "auto_collation", False) and getattr(fetcher, "collate_fn", None) is default_collate:
+        raise StreamConfigError(
+            "TorchFeed gives batches, and this DataLoader would make batches of them: give it batch_size=None, and "
+            "the number of rows as TorchFeed(..., batch_rows=...)."
+        )
 
 
 def _maker(format: Any, fill_nulls: Mapping[str, Any]) -> _Make:

@@ -374,3 +374,80 @@ def test_a_loader_that_is_killed_anywhere_gives_every_row_once(table: FedTable, 
     process.join()
     assert process.exitcode == 0
     assert rows_in(database) == list(range(made))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_loader_that_would_make_batches_of_batches_is_refused(table: FedTable, workers: int, stateful: bool) -> None:
+    from torch.utils.data import DataLoader
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    kind: Any = StatefulDataLoader if stateful else DataLoader
+    given = {"num_workers": workers, "multiprocessing_context": "fork" if workers else None}
+    for arguments in ({}, {"batch_size": 16}):
+        with pytest.raises(StreamConfigError, match=r"give it batch_size=None"):
+            next(iter(kind(feed_of(builder_of(table)), **arguments, **given)))
+    assert keys(kind(feed_of(builder_of(table)), batch_size=1, collate_fn=lambda batches: batches[0], **given))
+    assert keys(feed_of(builder_of(table)))
+
+
+def shuffled(table: FedTable, **arguments: Any) -> Any:
+    return feed_of(builder_of(table), **{"shuffle_rows": 50, "seed": 3, **arguments})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_shuffled_feed_gives_each_row_once_in_the_same_order_for_a_seed_and_an_epoch(
+    table: FedTable, workers: int
+) -> None:
+    first = keys(loader_of(shuffled(table), workers))
+    assert sorted(first) == sorted(keys(feed_of(builder_of(table)))) != first
+    assert keys(loader_of(shuffled(table), workers)) == first
+    feed = shuffled(table)
+    orders = [first]
+    for epoch in (1, 2):
+        feed.set_epoch(epoch)
+        orders.append(keys(loader_of(feed, workers)))
+    orders.append(keys(loader_of(shuffled(table, seed=4), workers)))
+    assert len({tuple(order) for order in orders}) == 4
+    assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(first))}
+    # A block comes from several snapshots.
+    assert {key // 40 for key in keys(shuffled(table))[:50]} == {0, 1}
+
+
+@pytest.mark.parametrize("kind", ["unaware", "fixed"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_shuffled_feed_resumes_after_each_batch(kind: str, workers: int, tmp_path: Path) -> None:
+    table = FedTable(tmp_path / "w", kind)
+    for _ in range(3):
+        table.append(40)
+    feed = shuffled(table)
+    feed.set_epoch(5)
+    loader = loader_of(feed, workers)
+    begun: list[int] = []
+    states = []
+    for batch in loader:
+        begun += batch["k"].tolist()
+        states.append((list(begun), json.dumps(loader.state_dict())))
+    # A feed with a later end, smaller batches and a fresh epoch: the block that was begun ends as it would have.
+    table.append(40)
+    for before, state in states[:: 6 if workers else 1]:
+        resumed = loader_of(shuffled(table, batch_rows=5), workers)
+        resumed.load_state_dict(json.loads(state))
+        assert sorted(before + keys(resumed)) == list(range(160))
+    resumed = loader_of(shuffled(table, seed=4), workers)
+    with pytest.raises(StreamConfigError, match=r"shuffle was 50 rows, seed 3, now 50 rows, seed 4"):
+        resumed.load_state_dict(json.loads(states[0][1]))
+        next(iter(resumed))
+    with pytest.raises(StreamConfigError, match="shuffle was 50 rows, seed 3, now None"):
+        feed_of(builder_of(table)).load_state_dict(shuffled(table).state_dict())
+
+
+def test_wrong_arguments_of_shuffling_are_refused(table: FedTable) -> None:
+    with pytest.raises(StreamConfigError, match="shuffle_rows"):
+        shuffled(table, shuffle_rows=-1)
+    with pytest.raises(StreamConfigError, match="seed"):
+        shuffled(table, seed="x")
+    with pytest.raises(StreamConfigError, match="the feed does not shuffle"):
+        feed_of(builder_of(table)).set_epoch(1)
+    with pytest.raises(StreamConfigError, match="epoch"):
+        shuffled(table).set_epoch(-1)
