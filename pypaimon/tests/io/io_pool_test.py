@@ -320,6 +320,15 @@ def test_a_call_that_waits_for_its_turn_can_be_cancelled() -> None:
     pool.close()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A program that a shell starts in the background ignores Ctrl-C, and so would its tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_interrupts_a_caller_that_waits() -> None:
     pool = IOPool(1, LONG)
     with gate() as event:

@@ -26,6 +26,7 @@ def run(file: Path) -> str:
     """What is wrong with the tests of a file, by themselves; empty: nothing."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="alone-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o711)  # Postgres does not run as root, and its own account has to reach its files
         command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file))
         environment = {**os.environ, "TMPDIR": directory}
         done = subprocess.run(
