@@ -171,7 +171,11 @@ def _refusals(table: PaimonTable) -> Iterator[str]:
         if key.of(options):
             yield f"{name} has '{key}', and such tables are not compacted here: {why}"
     if unwritten := IndexOptions.of(options, table.fields).unwritten:
-        yield f"{name} has file indexes that compaction here would lose: {', '.join(map(str, unwritten))}."
+        yield (
+            f"{name} has file indexes that are not written here, so files would lose them: "
+            f"{', '.join(map(str, unwritten))}. Compact it with Java, or remove these columns from "
+            "'file-index.<kind>.columns'."
+        )
     if tracking.of(options) and not traits.unaware_bucket:
         yield f"{name} has '{tracking}' with a primary key or buckets, which Java does not write."
     if traits.data_evolution and not tracking.of(options):

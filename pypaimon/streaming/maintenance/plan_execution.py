@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -105,7 +105,7 @@ class PlanExecution:
         for each in picture.consumers:
             if each.name.text in plan.consumers:
                 self._consumers.delete(each.name)
-        for path_of in (self._directory.tag_path, partial(success_path, self._directory)):
+        for path_of in self._tag_paths():
             self._store.delete_all([path_of(name) for name in plan.deleted_tags])
         self._expire_changelogs()
         self._expire_visible(hint, self._snapshot_paths(each for each in plan.snapshot_ids if each not in hidden))
@@ -125,7 +125,9 @@ class PlanExecution:
             return
         hints = (f"{self._home}/{what}/{hint}" for what in ("snapshot", "changelog") for hint in ("EARLIEST", "LATEST"))
         changelogs = (f"{self._home}/changelog/changelog-{number}" for number in self._plan.kept_changelog_ids)
-        self._store.delete_all([path, *hints, *changelogs])
+        created = [each.name for each in self._plan.created_tags]
+        tags = (path_of(name) for path_of in self._tag_paths() for name in created)
+        self._store.delete_all([path, *hints, *changelogs, *tags])
         raise MaintenanceConflictError(self._plan.table, f"branch {self._directory.branch!r} was deleted meanwhile")
 
     def _expire_visible(self, hint: EarliestHint, paths: Sequence[str]) -> None:
@@ -147,6 +149,10 @@ class PlanExecution:
 
     def _snapshot_paths(self, ids: Iterable[int]) -> list[str]:
         return [f"{self._home}/snapshot/snapshot-{number}" for number in ids]
+
+    def _tag_paths(self) -> tuple[Callable[[str], str], ...]:
+        """The files of a tag by its name."""
+        return self._directory.tag_path, partial(success_path, self._directory)
 
     def _create_tags(self) -> None:
         writer = TagWriter(self._table, self._directory)

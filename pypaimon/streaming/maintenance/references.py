@@ -24,7 +24,7 @@ from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath, merge
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
 from pypaimon.streaming.metadata.listed_names import Names
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
-from pypaimon.streaming.metadata.manifests import ManifestReader, without
+from pypaimon.streaming.metadata.manifests import ManifestReader, signs, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 
 _NAMES = pa.schema([ENTRY_SCHEMA.field(name) for name in ("kind", "file_name", "extra_files", "file_source")])
@@ -353,7 +353,7 @@ def _counts(entries: pa.Table, factor: int) -> pa.Table:
     """By name 1 for a file that is added and -1 for one that is deleted, times a factor. Its extra files are counted by
     themselves, because a file may get other ones.
     """
-    count = pc.if_else(pc.equal(entries["kind"], EntryKind.ADD), factor, -factor)
+    count = signs(entries, factor)
     found = pa.table({"name": entries["file_name"], "count": count})
     extra = entries["extra_files"].combine_chunks()
     of_extra = count.take(pc.list_parent_indices(extra).cast(pa.int64()))

@@ -251,6 +251,13 @@ def live(entries: pa.Table) -> pa.Table:
     return added.filter(pc.invert(_are_among(added, deleted)))
 
 
+def signs(entries: pa.Table, factor: int = 1) -> pa.ChunkedArray:
+    """1 for an entry that adds a file, -1 for one that deletes it, times a factor. A file may be deleted and added
+    again with other extra files, so only the sum of all its entries says whether it is there.
+    """
+    return pc.if_else(pc.equal(entries["kind"], EntryKind.ADD), factor, -factor)
+
+
 def _are_among(added: pa.Table, deleted: pa.Table) -> pa.Array:
     if not polars_works():
         gone = set(_identities(deleted))

@@ -19,10 +19,9 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.data_file_meta import manifest_entries
-from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.fingerprints import is_same_history
-from pypaimon.streaming.metadata.manifests import live, without
+from pypaimon.streaming.metadata.manifests import live, signs, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -288,16 +287,22 @@ class IncrementalDiffScanner:
         return manifest_entries(entries, paths, self._plans.schema)
 
     def added(self, start: Snapshot | None, end: Snapshot) -> pa.Table:
-        """Entries of the data files that exist at the end and not at the start (None: an empty table)."""
+        """Entries of the data files that exist at the end and not at the start (None: an empty table). One that has got
+        other indexes since exists at both.
+        """
         reader = self._directory.manifests
         after = pa.concat_tables(reader.manifest_lists(end.state_lists))
         if start is None:
             return live(reader.entries(after))
         before = pa.concat_tables(reader.manifest_lists(start.state_lists))
-        entries_after = live(reader.entries(without(after, before)))
+        entries_after = reader.entries(without(after, before))
         entries_before = reader.entries(without(before, after))
-        known = entries_before.filter(pc.equal(entries_before["kind"], EntryKind.ADD))
-        return without(entries_after, known)
+        sides = (entries_after, 1), (entries_before, -1)
+        parts = [pa.table({"name": each["file_name"], "count": signs(each, factor)}) for each, factor in sides]
+        counted = pa.concat_tables(parts).group_by("name", use_threads=False).aggregate([("count", "sum")])
+        names = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
+        found = live(entries_after)
+        return found.filter(pc.is_in(found["file_name"], value_set=names))
 
     def rows_appended(self, start: Snapshot | None, end: Snapshot) -> int:
         """Rows of the files that `added` finds and an append wrote, not a compaction or an unknown source."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pypaimon.streaming import (
-    StreamConfigError,
-    maintain,
-)
-from pypaimon.streaming.maintenance import create_tag, list_tags, rename_tag
+from pypaimon.streaming import StreamConfigError, maintain
+from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.maintenance import create_branch, create_tag, list_tags, rename_tag
 from pypaimon.streaming.maintenance.tag_operations import create_due_tags
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.samples import every
+from support.samples import SOAK, every
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
 from support.tables.tagged_tables import (
@@ -73,6 +72,27 @@ def test_automatic_tags_of_a_branch_are_its_own(daily: Table) -> None:
     maintain(daily.handle(branch="b", **AUTOMATIC))
     assert tags(daily) == {"fork": 6}
     assert [each.name for each in list_tags(daily.handle(branch="b"))] == ["2026-01-03", "fork"]
+
+
+def test_a_branch_that_is_deleted_is_not_there_again_with_its_automatic_tag(daily: Table, tmp_path: Path) -> None:
+    create_tag(daily.handle(), "fork", snapshot=6)
+    create_branch(daily.handle(), "b", tag="fork")
+    step, interrupted, conflicts = 0, True, 0
+    while interrupted:
+        step += 1 if SOAK else 3
+        other = daily.copy(tmp_path / f"{step}")
+        handle = other.handle(branch="b", tag__create_success_file="true", **AUTOMATIC)
+        handle.file_io = MortalFileIO()
+        handle.file_io.interruption = (step, partial(shutil.rmtree, other.path / "branch"))
+        try:
+            maintain(handle)
+        except MaintenanceConflictError:
+            conflicts += 1
+        interrupted = handle.file_io.interruption is None
+        there = [path.name for path in (other.path / "branch").rglob("*") if path.is_file()]
+        assert bool(there) != interrupted, f"step {step}: {there}"
+        shutil.rmtree(other.path.parents[1])
+    assert conflicts
 
 
 def test_a_tag_of_the_last_day_of_all_ends_no_run(daily: Table) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import CorruptTableError, IncrementalDiffScanner, StreamConfigError, TableChangedError
+from pypaimon.streaming.compaction import rewrite_file_index
 from pypaimon.streaming.options.stream_options import CatchUp, OnOverwrite
 from pypaimon.streaming.scanning.parts import steps_ahead
 from pypaimon.streaming.stream_types import PlanKind
@@ -235,6 +236,17 @@ def test_the_diff_scanner_is_usable_alone(catalog: Any) -> None:
     assert sorted(read.to_arrow(plan.splits())["v"].to_pylist()) == ["a4", "a5", "a6", "b4", "b5", "b6"]
     with pytest.raises(StreamConfigError, match="must be before"):
         IncrementalDiffScanner(table).scan(7, 7)
+
+
+def test_a_file_that_gets_other_indexes_is_no_new_file(catalog: Any) -> None:
+    table = create(catalog)
+    commits(table, 4)
+    assert rewrite_file_index(table.copy({"file-index.bitmap.columns": "v"})).before.files == 4
+    commits(table, 1, first=4)
+    read = table.new_stream_read_builder().new_read()
+    for start in range(1, 6):
+        found = read.to_arrow(IncrementalDiffScanner(table).scan(start, 6).splits())["v"].to_pylist()
+        assert sorted(found) == [f"{name}{number}" for name in "ab" for number in sorted({*range(start, 4), 4})]
 
 
 def changes_of(states: list[dict[int, str]], draw: random.Random) -> list[tuple[str, int, str]]:
