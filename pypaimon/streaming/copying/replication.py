@@ -70,7 +70,7 @@ def replicate(
     """
     check_arguments("replicate", builder, target, on_open)
     commits = shared_commits("replicate", target, commit_interval)
-    changes = BatchTransform("replicate", transform)
+    changes = _changes("replicate", target, transform)
     while not _copy(builder, target, on_open, commits, changes):
         pass
     return target.load_position()
@@ -89,7 +89,7 @@ async def replicate_async(
     """
     check_arguments("replicate_async", builder, target)
     commits = shared_commits("replicate_async", target, commit_interval)
-    changes = BatchTransform("replicate_async", transform)
+    changes = _changes("replicate_async", target, transform)
     while not await _copy_async(builder, target, commits, changes):
         pass
     return await finish_on_thread(target.load_position)
@@ -107,6 +107,11 @@ def shared_commits(call: str, target: Target, interval: float | timedelta | None
             "give a target with transactions, such as DuckDBTarget or PaimonTarget."
         )
     return SharedCommits(call, plans, interval)
+
+
+def _changes(call: str, target: Target, transform: Transform | None) -> BatchTransform:
+    plans = _plans_of(target)
+    return BatchTransform(call, transform, replaces=plans is not None and plans.may_replace)
 
 
 def _copy(
@@ -227,7 +232,7 @@ class Replication:
     ) -> None:
         check_arguments("Replication", builder, target)
         shared_commits("Replication", target, commit_interval)
-        BatchTransform("Replication", transform)
+        _changes("Replication", target, transform)
         self._builder = builder
         self._target = target
         self._backoff = backoff_of(5, first_pause, longest_pause)

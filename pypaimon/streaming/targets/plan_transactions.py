@@ -116,7 +116,8 @@ class PlanTransactions:
 
     def __init__(self, table: TransactionalTable, replace: bool = False) -> None:
         self._table = table
-        self._may_replace = replace
+        self.may_replace = replace
+        """Whether a state may replace rows that another stream, or another program, has written."""
         self._replaces = False
         self.begins_again = False
         """Whether the rows could not follow the columns of their table, so that the next state may replace them."""
@@ -274,7 +275,7 @@ class PlanTransactions:
     def _fail(self, error: BaseException | None = None) -> None:
         self._saved = None
         if self.first is not None:
-            self.begins_again = self._may_replace and isinstance(error, OtherColumnsError)
+            self.begins_again = self.may_replace and isinstance(error, OtherColumnsError)
             self._failed_before = self.first.plan_after
         self._take_back()
 
@@ -301,12 +302,12 @@ class PlanTransactions:
             return False
         if not self._table.holds_rows():
             return saved is not None and not self._is_made_for(saved, batch)
-        if not self._may_replace:
+        if not self.may_replace:
             raise refuse_others_rows(self._table.where)
         return True
 
     def _is_another(self, source: SourceTable, *, begins_state: bool = True) -> bool:
-        may_replace = self._may_replace and begins_state
+        may_replace = self.may_replace and begins_state
         keys = self._table.given_keys.of(source.schema, source.keyed)
         is_another = is_another_source(self._saved, source, keys, may_replace=may_replace)
         return is_another or (self.begins_again and begins_state)

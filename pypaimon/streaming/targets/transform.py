@@ -121,11 +121,17 @@ class BatchTransform:
         call: The call and argument that errors name.
         given: A mapping of new names by old ones, a function of an Arrow table, `SoftDeletes` or `RowVersions`, or a
             sequence of these. None: rows stay as they are.
+        replaces: Whether a state may replace what the target holds.
     """
 
-    def __init__(self, call: str, given: Transform | None) -> None:
+    def __init__(self, call: str, given: Transform | None, *, replaces: bool = False) -> None:
         parts = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
         self._steps = [_step(call, part) for part in parts]
+        if replaces and any(isinstance(step, RowVersions) for step in self._steps):
+            raise StreamConfigError(
+                f"{call}: transform: with replace=True the state of the table could replace all versions of "
+                "RowVersions(); leave replace out."
+            )
         self._known: tuple[TableSchema, list[TableSchema]] | None = None
 
     def apply_to(

@@ -362,6 +362,11 @@ def test_versions_are_never_replaced_silently(tmp_path: Path) -> None:
         with pytest.raises(StreamConfigError, match="would replace all versions"):
             replicate(stream(table).with_on_expired("full"), target, transform=RowVersions())
         assert database.execute("FROM copy ORDER BY ALL").fetchall() == held
+        # Such a target would take the state for columns that it cannot follow, or for another filter.
+        replacing = DuckDBTarget(database, "copy", replace=True)
+        for call in (replicate, Replication):
+            with pytest.raises(StreamConfigError, match="replace=True the state of the table could replace all"):
+                call(stream(table), replacing, transform=[RowVersions()])
         # Without the transform it is another target: its key is that of the table alone.
         with pytest.raises(StreamConfigError, match=r"another key: \['k', 'version'\] was the target's before"):
             replicate(stream(table), target)
