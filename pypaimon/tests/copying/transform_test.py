@@ -163,6 +163,8 @@ def test_what_a_plan_has_brought_is_taken_back_if_a_transform_raises_inside_of_i
         ([SoftDeletes], "transform: expected a function of an Arrow table"),
         (SoftDeletes("v"), r"the rows have columns \['v'\] already"),
         (RowVersions(version="v"), r"the rows have columns \['v'\] already"),
+        (SoftDeletes(""), "SoftDeletes: column: expected a name"),
+        (RowVersions(version="a", valid_from="a"), "RowVersions: give its columns different names"),
     ],
 )
 def test_a_transform_that_would_make_another_table_is_refused_by_name(
