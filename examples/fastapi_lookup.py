@@ -9,21 +9,23 @@ serves once it has the state of the table. Each worker process has a table of it
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
-from pypaimon import CatalogFactory
 
-from pypaimon.streaming import PaimonStreamError, stream_read_builder
+from pypaimon.streaming import PaimonStreamError, open_table, stream_read_builder
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    table = CatalogFactory.create({"warehouse": os.environ["PAIMON_WAREHOUSE"]}).get_table(os.environ["PAIMON_TABLE"])
+    options = {"warehouse": os.environ["PAIMON_WAREHOUSE"]}
+    table = await asyncio.to_thread(open_table, os.environ["PAIMON_TABLE"], options)
     async with stream_read_builder(table).open_live() as live:
         app.state.live = live
         yield
@@ -61,3 +63,7 @@ async def is_alive() -> dict[str, str]:
 async def is_ready() -> dict[str, Any]:
     """503 while the rows do not follow the table."""
     return {"snapshot": app.state.live.snapshot_id, "as_of": app.state.live.as_of}
+
+
+if __name__ == "__main__":
+    sys.exit("uvicorn runs it, python examples/fastapi_lookup.py does not: see its first lines")

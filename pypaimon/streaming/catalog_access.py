@@ -27,7 +27,7 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
-from pypaimon.streaming.options.arguments import did_you_mean, finite_seconds, nearest
+from pypaimon.streaming.options.arguments import a_name, did_you_mean, finite_seconds, nearest, needed
 from pypaimon.streaming.paimon.catalogs import CatalogException, CatalogFactory, RESTException
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.internals import TableNotExistException
@@ -76,8 +76,9 @@ def open_table(
         OpenTableError: The table, its bucket or its server is missing, or may not be read.
         StoreError: The store or the catalog failed, or did not answer in time.
     """
-    if "." not in name:
+    if not all(a_name("open_table: name", name).partition(".")):
         raise StreamConfigError(f"open_table({name!r}): names no database: give 'database.table'")
+    needed("open_table: options", options, "a mapping of the catalog's options", "items")
     seconds = finite_seconds("open_table: connect_timeout", connect_timeout)
     given = {key: str(value) for key, value in options.items()}
 
@@ -135,6 +136,9 @@ def reach(
     """
     _check(options)
     place = Endpoint.of(options)
+    if place.host is None and place.key != "warehouse" and options.get("metastore") != "jdbc":
+        example = f"http://localhost:{8080 if place.key == 'uri' else 9000}"
+        raise StreamConfigError(f"{place.key}={options.get(place.key, place.address)}: give an address like {example}")
     if (problem := place.problem()) is not None:
         raise StoreError(f"{place} cannot be reached: {problem}")
     future: Future[T] = Future()
@@ -189,8 +193,9 @@ class Endpoint:
         text = options.get(key, "")
         if key == "warehouse" and scheme in _S3 and not is_served:
             key, text = _of_environment(options) or (key, text)
-        if key.endswith(".endpoint") and "://" not in text:
-            text = f"https://{text}"
+        if "://" not in text and (key.endswith(".endpoint") or options.get("metastore") == "rest"):
+            # As their clients read it.
+            text = f"http://{text}" if key == "uri" else f"https://{text}"
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
@@ -253,6 +258,9 @@ def _greet(connection: socket.socket, host: str) -> None:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         context.wrap_socket(connection, server_hostname=host).close()
+    except TimeoutError as error:
+        # It waits for the end of a line, which the greeting holds by chance only.
+        raise ssl.SSLError(str(error)) from error
     except ssl.SSLError as error:
         if isinstance(error, ssl.SSLEOFError) or error.reason in _NO_TLS:
             raise

@@ -13,6 +13,7 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop, StreamStatus
 from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.threads_to_asyncio import call_on_thread
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError
 from pypaimon.streaming.lazy_imports import LazyModule
@@ -91,15 +92,17 @@ class _TableLoop(StreamLoop[BatchChunk, B]):
         self.scan.stop()
         super().stop()
 
-    def _check_bounded(self) -> None:
+    def _whole_schema(self) -> pa.Schema:
+        """The schema of all rows of a stream that ends. Blocks while the table is not known."""
         if not self._driver.parts.get().options.is_bounded:
             raise StreamConfigError(
-                "a reader of record batches needs a stream that ends: give it a with_end(...) or a with_range(...)"
+                "one table of all rows needs a stream that ends: give it a with_end(...) or a with_range(...)"
             )
+        return self._ahead.schema
 
     def _check_schema(self, batch: BatchRows, schema: pa.Schema) -> None:
         if batch.data.schema != schema:
-            text = "the schema of the table has changed, and a reader of record batches has one for all"
+            text = "the schema of the table has changed, and one table of all rows has one schema"
             raise SchemaChangedError(self.scan.table.table_schema.id, batch.schema.id, text)
 
     def _ended(self) -> Wait[None]:
@@ -166,8 +169,7 @@ class BatchStream(_TableLoop[Batch], AsyncStream[BatchChunk, Batch]):
             StreamConfigError: The stream has no end.
             SchemaChangedError: The table's schema changes and the stream follows it.
         """
-        self._check_bounded()
-        found, schema = [], self._ahead.schema
+        found, schema = [], await call_on_thread(self._whole_schema, "paimon-schema")
         async with self:
             async for batch in self:
                 self._check_schema(batch, schema)
@@ -229,8 +231,7 @@ class BlockingBatchStream(_TableLoop[BlockingBatch], BlockingStream[BatchChunk, 
             StreamConfigError: The stream has no end.
             SchemaChangedError: Raised by the reader if the table's schema changes and the stream follows it.
         """
-        self._check_bounded()
-        return pa.RecordBatchReader.from_batches(schema := self._ahead.schema, self._record_batches(schema))
+        return pa.RecordBatchReader.from_batches(schema := self._whole_schema(), self._record_batches(schema))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """`to_arrow_batch_reader()` for consumers of Arrow's PyCapsules: `polars.DataFrame(stream)`."""

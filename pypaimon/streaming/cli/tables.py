@@ -308,7 +308,7 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise click.UsageError(f"{option} {text!r}: give KEY=VALUE")
+            raise click.UsageError(f"{option}: expected KEY=VALUE, got {text!r}")
         found[key] = value
     return found
 

@@ -135,7 +135,7 @@ Examples:
   paimon-stream write db.orders orders.parquet
   paimon-stream write db.orders --format csv --delimiter ';' < orders.csv
   paimon-stream write db.days 2026-01-01.parquet --overwrite
-  paimon-stream tail db.orders --until-latest --format json | paimon-stream write db.copy --format jsonl
+  paimon-stream tail db.orders --format json | paimon-stream write db.copy --format jsonl
   paimon-stream write db.orders orders.jsonl --commit-every 100000 --commit-user load-2026-11-21 --resume
   kcat -C -b broker -t orders -e -q | paimon-stream write db.orders --changes debezium-json
 """

@@ -8,12 +8,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
+from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.waits import Wait, Waits
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import EndOfScan, StreamConfigError
+from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.spec.stream_spec import StreamSpec
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
@@ -22,6 +29,7 @@ from pypaimon.streaming.targets.target_state import SourceTable
 AnyStream = BatchStream | BlockingBatchStream
 OnThread = Callable[..., Awaitable[Any]]
 
+_FIRST_WAIT_SECONDS = 0.25
 _LONGEST_WAIT_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 
@@ -91,28 +99,34 @@ class SharedCommits:
 
 
 def copy_batches(
-    stream: AnyStream, apply: Callable[[Any], None], commits: SharedCommits | None, on_thread: OnThread | None = None
+    stream: AnyStream,
+    apply: Callable[[Any], None],
+    commits: SharedCommits | None,
+    on_thread: OnThread | None = None,
+    make_table: Callable[[], None] | None = None,
 ) -> Waits[None]:
     """Apply every batch of a stream, in order, until its end.
 
     Args:
         commits: Of plans that share transactions; None: each plan is committed as it is applied.
         on_thread: Awaits a blocking call. None: the stream blocks, and so may the calls.
+        make_table: Called if the source turns out to have no rows yet.
     """
 
     def call(function: Callable[..., None], *arguments: Any) -> Wait[None]:
         return Wait(lambda: function(*arguments), lambda: on_thread(function, *arguments))  # type: ignore[misc]
 
-    while (batch := (yield _next(stream))) is not None:
+    batch = (yield _next(stream)) if make_table is None else (yield from _first(stream, call(make_table)))
+    while batch is not None:
         if commits is not None:
             commits.check(stream)
         yield call(apply, batch)
-        if commits is None:
-            continue
-        if (yield from commits.is_due(stream)):
-            yield call(commits.flush)
-        if commits.confirms_now:
-            yield Wait(batch.commit, batch.commit)
+        if commits is not None:
+            if (yield from commits.is_due(stream)):
+                yield call(commits.flush)
+            if commits.confirms_now:
+                yield Wait(batch.commit, batch.commit)
+        batch = yield _next(stream)
     if commits is not None:
         # A stream may be stopped while it has rows of a next plan, for which `is_due` waited.
         yield call(commits.flush)
@@ -120,6 +134,34 @@ def copy_batches(
 
 def source_of(stream: ResolvedStream) -> SourceTable:
     return SourceTable(stream.identity, stream.schema, stream.scope, bool(stream.schema.primary_keys))
+
+
+def empty_state(builder: StreamReadBuilder) -> BlockingBatch:
+    """The state of a table without rows, as a stream of the builder would have it. Blocks."""
+    stream = resolved(builder)
+    position, schema = Position(stream.identity, 0), stream.schema
+    plan = Plan((), 0, kind=PlanKind.FULL, position=position, schema=schema, commit_time_millis=0)
+    rows, scope = builder.new_read().schema.empty_table(), Lazy.of(stream.scope)
+    return BlockingBatch(BatchChunk(plan, None, rows, True, True, True, scope), lambda: None)
+
+
+def _first(stream: Any, make_table: Wait[None]) -> Waits[Any]:
+    """The first batch. The table of the target is made if the stream ends before it, or a poll finds no rows."""
+    is_idle = False
+    while not is_idle:
+        # Asked before the queue of batches, because the poll comes after the state.
+        is_idle = stream.status.scan.idle_polls > 0
+        wait = 0.0 if is_idle else _FIRST_WAIT_SECONDS
+        try:
+            batch = yield Wait(lambda: stream.poll(wait), lambda: stream.poll(wait))  # noqa: B023
+        except EndOfScan:
+            if not stream.is_stopping:
+                yield make_table
+            return None
+        if batch is not None:
+            return batch
+    yield make_table
+    return (yield _next(stream))
 
 
 def _next(stream: Any) -> Wait[Any]:

@@ -156,7 +156,7 @@ class _TableCopy:
             raise StreamConfigError("rows wait in the writer: commit() or abort() before a stream is copied by it")
         self.plans = PlanTransactions(PaimonRows(writer.table, lambda: writer), replace)
         self.plans.shares_commits = interval is not None
-        self._changes = BatchTransform(call, transform)
+        self._changes = BatchTransform(call, transform, replaces=replace)
         self.apply = self._changes.apply_to(self.plans.apply)
         self.commits = None if interval is None else SharedCommits(call, self.plans, interval)
 

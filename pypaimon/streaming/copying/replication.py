@@ -14,7 +14,7 @@ from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.concurrency.threads_to_asyncio import finish_on_thread
 from pypaimon.streaming.concurrency.waits import run, run_async
-from pypaimon.streaming.copying.copy_loop import SharedCommits, copy_batches, source_of
+from pypaimon.streaming.copying.copy_loop import SharedCommits, copy_batches, empty_state, source_of
 from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
@@ -70,7 +70,7 @@ def replicate(
     """
     check_arguments("replicate", builder, target, on_open)
     commits = shared_commits("replicate", target, commit_interval)
-    changes = BatchTransform("replicate", transform)
+    changes = _changes("replicate", target, transform)
     while not _copy(builder, target, on_open, commits, changes):
         pass
     return target.load_position()
@@ -89,7 +89,7 @@ async def replicate_async(
     """
     check_arguments("replicate_async", builder, target)
     commits = shared_commits("replicate_async", target, commit_interval)
-    changes = BatchTransform("replicate_async", transform)
+    changes = _changes("replicate_async", target, transform)
     while not await _copy_async(builder, target, commits, changes):
         pass
     return await finish_on_thread(target.load_position)
@@ -109,6 +109,11 @@ def shared_commits(call: str, target: Target, interval: float | timedelta | None
     return SharedCommits(call, plans, interval)
 
 
+def _changes(call: str, target: Target, transform: Transform | None) -> BatchTransform:
+    plans = _plans_of(target)
+    return BatchTransform(call, transform, replaces=plans is not None and plans.may_replace)
+
+
 def _copy(
     builder: StreamReadBuilder,
     target: Target,
@@ -121,7 +126,7 @@ def _copy(
         with _stream_of(builder, target, commits, changes).open_sync() as stream, _sharing(commits):
             if on_open is not None:
                 on_open(stream)
-            run(copy_batches(stream, _apply(target, changes), commits))
+            run(copy_batches(stream, _apply(target, changes), commits, None, _make_table(builder, target, changes)))
     except OtherColumnsError:
         if not _begins_again(target):
             raise
@@ -137,7 +142,8 @@ async def _copy_async(
         async with copied.open() as stream:
             with _sharing(commits):
                 try:
-                    await run_async(copy_batches(stream, _apply(target, changes), commits, finish_on_thread))
+                    apply, make_table = _apply(target, changes), _make_table(builder, target, changes)
+                    await run_async(copy_batches(stream, apply, commits, finish_on_thread, make_table))
                 finally:
                     if commits is not None:
                         await finish_on_thread(commits.take_back)
@@ -159,6 +165,12 @@ def _stream_of(
 def _apply(target: Target, changes: BatchTransform) -> Callable[[Any], None]:
     plans = _plans_of(target)
     return changes.apply_to(target.apply) if plans is None else changes.apply_to(target.apply, plans.take_back)
+
+
+def _make_table(builder: StreamReadBuilder, target: Target, changes: BatchTransform) -> Callable[[], None] | None:
+    """What makes the table of a target that holds nothing of the source; None: such a target makes none."""
+    plans = _plans_of(target)
+    return None if plans is None else lambda: plans.make_table(lambda: changes.of(empty_state(builder)))
 
 
 def _sharing(commits: SharedCommits | None) -> AbstractContextManager[None]:
@@ -220,7 +232,7 @@ class Replication:
     ) -> None:
         check_arguments("Replication", builder, target)
         shared_commits("Replication", target, commit_interval)
-        BatchTransform("Replication", transform)
+        _changes("Replication", target, transform)
         self._builder = builder
         self._target = target
         self._backoff = backoff_of(5, first_pause, longest_pause)

@@ -258,6 +258,8 @@ class PaimonRows(TransactionalTable):
 
     waits = True
 
+    is_made = False
+
     def __init__(
         self,
         table: PaimonTable,

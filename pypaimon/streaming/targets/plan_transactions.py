@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import ClassVar, Protocol
 
@@ -13,7 +13,13 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_batch
 from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, refuse_hidden_kinds, refuse_reserved
 from pypaimon.streaming.targets.target import is_to_apply
-from pypaimon.streaming.targets.target_state import Saved, SourceTable, is_another_source, refuse_others_rows
+from pypaimon.streaming.targets.target_state import (
+    Saved,
+    SourceTable,
+    is_another_source,
+    is_made_for,
+    refuse_others_rows,
+)
 
 Errors = tuple[type[Exception], ...]
 
@@ -67,6 +73,9 @@ class TransactionalTable(Protocol):
     waits: bool = False
     """Whether a transaction stays open while no plan arrives: it holds no locks, and each commit costs files."""
 
+    is_made: bool = True
+    """Whether the first transaction makes the table. False: the caller did."""
+
     given_keys: TargetKeys
     where: str
     """What errors call it."""
@@ -107,7 +116,8 @@ class PlanTransactions:
 
     def __init__(self, table: TransactionalTable, replace: bool = False) -> None:
         self._table = table
-        self._may_replace = replace
+        self.may_replace = replace
+        """Whether a state may replace rows that another stream, or another program, has written."""
         self._replaces = False
         self.begins_again = False
         """Whether the rows could not follow the columns of their table, so that the next state may replace them."""
@@ -164,10 +174,38 @@ class PlanTransactions:
 
     def flush(self) -> None:
         """Commit the complete plans of the open transaction, if there are any."""
-        if self._whole is None:
+        if self._whole is not None:
+            self._commit(self._whole.to_json())
+
+    def make_table(self, state: Callable[[], AnyBatch]) -> None:
+        """Make the table of a source that has no rows yet, so that it can be queried. No position is saved.
+
+        Does nothing if the table holds a position, or rows of others.
+
+        Args:
+            state: Returns a state without rows. Called if the table holds neither.
+        """
+        saved = self._saved = self._table.saved()
+        if not self._table.is_made or (saved is not None and saved.position) or self._table.holds_rows():
             return
+        empty = state()
+        if saved is not None and self._is_made_for(saved, empty):
+            return
+        self._table.check(empty)
+        self._replaces = saved is not None
         try:
-            saved = self._table.save(self._whole.to_json(), self._saved)
+            self._write(empty)
+            self._commit("")
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _is_made_for(self, saved: Saved, batch: AnyBatch) -> bool:
+        return is_made_for(saved, batch, self._table.given_keys.of_batch(batch))
+
+    def _commit(self, position: str) -> None:
+        try:
+            saved = self._table.save(position, self._saved)
             if saved is None:
                 raise others_write()
             self._table.commit()
@@ -237,7 +275,7 @@ class PlanTransactions:
     def _fail(self, error: BaseException | None = None) -> None:
         self._saved = None
         if self.first is not None:
-            self.begins_again = self._may_replace and isinstance(error, OtherColumnsError)
+            self.begins_again = self.may_replace and isinstance(error, OtherColumnsError)
             self._failed_before = self.first.plan_after
         self._take_back()
 
@@ -257,16 +295,19 @@ class PlanTransactions:
             raise
 
     def _is_replaced_by(self, batch: AnyBatch) -> bool:
-        if self._saved is not None:
+        saved = self._saved
+        if saved is not None and saved.position:
             return self._is_another(SourceTable.of_batch(batch), begins_state=batch.begins_state)
-        if not batch.begins_state or not self._table.holds_rows():
+        if not batch.begins_state:
             return False
-        if not self._may_replace:
+        if not self._table.holds_rows():
+            return saved is not None and not self._is_made_for(saved, batch)
+        if not self.may_replace:
             raise refuse_others_rows(self._table.where)
         return True
 
     def _is_another(self, source: SourceTable, *, begins_state: bool = True) -> bool:
-        may_replace = self._may_replace and begins_state
+        may_replace = self.may_replace and begins_state
         keys = self._table.given_keys.of(source.schema, source.keyed)
         is_another = is_another_source(self._saved, source, keys, may_replace=may_replace)
         return is_another or (self.begins_again and begins_state)
@@ -325,7 +366,7 @@ class TransactionTarget(FormerNames):
 
 
 def _position(saved: Saved | None) -> Position | None:
-    return None if saved is None else Position.from_json(saved.position)
+    return None if saved is None or not saved.position else Position.from_json(saved.position)
 
 
 def others_write() -> StreamConfigError:

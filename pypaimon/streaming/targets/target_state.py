@@ -21,7 +21,8 @@ class Saved:
     """What was saved with the rows, as text.
 
     Attributes:
-        position: The position up to which the target holds the table, from `Position.to_json`.
+        position: The position up to which the target holds the table, from `Position.to_json`. Empty: the target has
+            made its table before there were rows.
         columns: The rest, from `SavedState.to_json`, or None.
     """
 
@@ -144,7 +145,7 @@ def refuse_another_source(saved: Saved | None, source: SourceTable, keys: Sequen
         saved: What the target has saved, or None.
         keys: The key columns of the target. None if the target does not save its keys.
     """
-    if saved is None:
+    if saved is None or not saved.position:
         return
     position = Position.from_json(saved.position)
     if position.table != source.table:
@@ -165,6 +166,13 @@ def refuse_another_source(saved: Saved | None, source: SourceTable, keys: Sequen
             advice=f"Read as before, give it a target of its own, or {BEGIN_AGAIN}.",
             option="replace",
         )
+
+
+def is_made_for(saved: Saved, batch: AnyBatch, keys: Sequence[str]) -> bool:
+    """Whether a table without rows has the columns and keys of a batch."""
+    known = SavedState.from_json(saved.columns or "")
+    kinds = {column.name: column.type for column in known.columns}
+    return known == SavedState.of(batch, [(name, kinds.get(name, "")) for name in batch.rows.schema.names], keys)
 
 
 def is_another_source(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar, cast
 
@@ -57,11 +57,10 @@ class SoftDeletes:
         return schema
 
     def _batch(self, batch: AnyBatch, schema: TableSchema) -> AnyBatch:
-        name = a_name("SoftDeletes: column", self.column)
         rows, removed = last_changes(batch, _keys_of("SoftDeletes", batch))
-        _refuse_taken("SoftDeletes", [name], rows)
-        rows = pa.concat_tables([_with_constant(rows, name, False), _with_constant(removed, name, True)])
-        return batch._with_rows(_with_kinds(rows, batch), schema, batch._own | {name})
+        _refuse_taken("SoftDeletes", [self.column], rows)
+        rows = pa.concat_tables([_with_constant(rows, self.column, False), _with_constant(removed, self.column, True)])
+        return batch._with_rows(_with_kinds(rows, batch), schema, batch._own | {self.column})
 
 
 @dataclass(frozen=True)
@@ -121,11 +120,17 @@ class BatchTransform:
         call: The call and argument that errors name.
         given: A mapping of new names by old ones, a function of an Arrow table, `SoftDeletes` or `RowVersions`, or a
             sequence of these. None: rows stay as they are.
+        replaces: Whether a state may replace what the target holds.
     """
 
-    def __init__(self, call: str, given: Transform | None) -> None:
+    def __init__(self, call: str, given: Transform | None, *, replaces: bool = False) -> None:
         parts = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
         self._steps = [_step(call, part) for part in parts]
+        if replaces and any(isinstance(step, RowVersions) for step in self._steps):
+            raise StreamConfigError(
+                f"{call}: transform: with replace=True the state of the table could replace all versions of "
+                "RowVersions(); leave replace out."
+            )
         self._known: tuple[TableSchema, list[TableSchema]] | None = None
 
     def apply_to(
@@ -168,6 +173,10 @@ class BatchTransform:
 
 def _step(call: str, part: Any) -> Step:
     if isinstance(part, (SoftDeletes, RowVersions)):
+        kind = type(part).__name__
+        names = [a_name(f"{kind}: {each.name}", getattr(part, each.name)) for each in fields(part)]
+        if len(set(names)) < len(names):
+            raise StreamConfigError(f"{kind}: give its columns different names, not {names}")
         return part
     if isinstance(part, Mapping):
         names = list(part.values())

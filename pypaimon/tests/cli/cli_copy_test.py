@@ -171,7 +171,11 @@ def test_a_copy_that_was_stopped_before_its_end_is_not_a_success() -> None:
         (["db.source$audit_log", "db.copy"], 2, "a view cannot be copied"),
         (["db.source", "db.copy"], 1, "table db.copy does not exist"),
         (["db.source", "db.source"], 2, "db.source is the source and the target of the copy"),
-        (["db.source", "db.copy", "--create", "--create-option", "x"], 2, "--create-option 'x': give KEY=VALUE"),
+        (
+            ["db.source", "db.copy", "--create", "--create-option", "x"],
+            2,
+            "--create-option: expected KEY=VALUE, got 'x'",
+        ),
         (["db.moving", "db.copy", "--create"], 2, "keys of the source move between partitions"),
     ],
 )

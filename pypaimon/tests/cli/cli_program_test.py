@@ -122,7 +122,7 @@ def test_views_are_named_as_in_paimon(tables: Any, program: Program) -> None:
         (("lag", "db.orders", "--max-lag", "99999999999d"), 2, "--max-lag '99999999999d': give a number"),
         (("tail", "db.orders", "--table-option", "scan.mod=latest"), 2, "Did you mean 'scan.mode'?"),
         (("tail", "db.orders", "--table-option", "merge-engin=x"), 2, "Did you mean 'merge-engine'?"),
-        (("tail", "db.orders", "--table-option", "latest"), 2, "give KEY=VALUE"),
+        (("tail", "db.orders", "--table-option", "latest"), 2, "expected KEY=VALUE, got"),
         (("tail", "db.orders", "--table-option", "time-zone=Asia/Shangai"), 2, "there is no time zone 'Asia/Shangai'"),
         (("tail", "db.orders", "--consumer-id", "a/b"), 2, "'a/b'"),
         (("nothing",), 2, "No such command 'nothing'"),

@@ -163,6 +163,8 @@ def test_what_a_plan_has_brought_is_taken_back_if_a_transform_raises_inside_of_i
         ([SoftDeletes], "transform: expected a function of an Arrow table"),
         (SoftDeletes("v"), r"the rows have columns \['v'\] already"),
         (RowVersions(version="v"), r"the rows have columns \['v'\] already"),
+        (SoftDeletes(""), "SoftDeletes: column: expected a name"),
+        (RowVersions(version="a", valid_from="a"), "RowVersions: give its columns different names"),
     ],
 )
 def test_a_transform_that_would_make_another_table_is_refused_by_name(
@@ -362,6 +364,11 @@ def test_versions_are_never_replaced_silently(tmp_path: Path) -> None:
         with pytest.raises(StreamConfigError, match="would replace all versions"):
             replicate(stream(table).with_on_expired("full"), target, transform=RowVersions())
         assert database.execute("FROM copy ORDER BY ALL").fetchall() == held
+        # Such a target would take the state for columns that it cannot follow, or for another filter.
+        replacing = DuckDBTarget(database, "copy", replace=True)
+        for call in (replicate, Replication):
+            with pytest.raises(StreamConfigError, match="replace=True the state of the table could replace all"):
+                call(stream(table), replacing, transform=[RowVersions()])
         # Without the transform it is another target: its key is that of the table alone.
         with pytest.raises(StreamConfigError, match=r"another key: \['k', 'version'\] was the target's before"):
             replicate(stream(table), target)

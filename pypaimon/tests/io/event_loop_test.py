@@ -119,6 +119,13 @@ async def test_the_loop_continues_whatever_is_asked_for(
     assert beating.counts()["read"] > 10
 
 
+async def test_the_loop_continues_until_a_stream_is_one_table(table: Table, beating: BeatingFileIO) -> None:
+    builder = earliest(stream_read_builder(table.handle(beating)))
+    assert (await builder.open().to_arrow())["k"].to_pylist() == [1, 2, 3, 4]
+    with pytest.raises(StreamConfigError, match=r"needs a stream that ends"):
+        await stream_read_builder(table.handle(beating)).open().to_arrow()
+
+
 async def test_nothing_is_asked_before_the_first_step(table: Table, file_io: FaultFileIO) -> None:
     saved = Position("of another table", 3)
     builder = earliest(table.builder(file_io)).with_filter(PREDICATES.equal("k", 1)).with_projection(["k"])

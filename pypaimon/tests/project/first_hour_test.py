@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pypaimon.streaming import example_tables, open_table, stream_read_builder
+from pypaimon.streaming import catalog_access, example_tables, open_table, stream_read_builder
 from pypaimon.streaming.errors import OpenTableError, StoreError, StreamConfigError
 from support import programs
 from support.docs.cli_runs import Program
@@ -110,6 +112,16 @@ STEPS: dict[str, tuple[Step, type[Exception], str]] = {
         StoreError,
         "it does not speak TLS; give s3.endpoint as http://127.0.0.1:",
     ),
+    "endpoint, no address": (
+        lambda store, port: {"s3.endpoint": "http://127.0.0.1:99999"},
+        StreamConfigError,
+        "s3.endpoint=http://127.0.0.1:99999: give an address like http://localhost:9000",
+    ),
+    "endpoint, empty": (
+        lambda store, port: {"s3.endpoint": ""},
+        StreamConfigError,
+        "s3.endpoint=: give an address like http://localhost:9000",
+    ),
     "endpoint, another kind": (
         lambda store, port: {
             "s3.endpoint": store.endpoint.replace("127.0.0.1", "localhost"),
@@ -168,6 +180,11 @@ STEPS: dict[str, tuple[Step, type[Exception], str]] = {
         StoreError,
         "(uri) cannot be reached: Connection refused; correct uri, or start what serves there",
     ),
+    "REST, nothing listens, without http://": (
+        lambda store, port: {"metastore": "rest", "uri": f"127.0.0.1:{port}", **BEARER},
+        StoreError,
+        "(uri) cannot be reached: Connection refused; correct uri, or start what serves there",
+    ),
     "REST, another server": (
         lambda store, port: {"metastore": "rest", "uri": store.endpoint, **BEARER},
         OpenTableError,
@@ -221,6 +238,28 @@ def test_a_wrong_first_step_ends_in_a_sentence(
     *_, line = found.err.splitlines()
     assert line.startswith("paimon-stream: ") and text in line and "Traceback" not in found.err
     assert time.monotonic() - begun < 2 * LIMIT
+
+
+def test_a_server_that_waits_for_a_line_does_not_speak_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_access, "_LOOK_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(StoreError, match=f"it does not speak TLS; give s3.endpoint as http://{address}"):
+            open_table("db.t", {"warehouse": "s3://b/w", "s3.endpoint": address})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("orders", {"warehouse": "w"}, "names no database: give 'database.table'"),
+        ("db.", {"warehouse": "w"}, "names no database: give 'database.table'"),
+        (("db", "orders"), {"warehouse": "w"}, "name: expected a name (str), got"),
+        ("db.orders", "warehouse", "options: expected a mapping of the catalog's options, got 'warehouse'"),
+    ],
+)
+def test_a_wrong_argument_is_named(name: Any, options: Any, text: str) -> None:
+    with pytest.raises(StreamConfigError, match=re.escape(text)):
+        open_table(name, options)
 
 
 @pytest.mark.server
