@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.errors import (
     CorruptTableError,
     IOTimeoutError,
@@ -142,7 +142,9 @@ def reach(
     if (problem := place.problem()) is not None:
         raise StoreError(f"{place} cannot be reached: {problem}")
     future: Future[T] = Future()
-    threading.Thread(target=_fulfil, args=(future, call), name=THREAD, daemon=True).start()
+    # Nothing ends a call of pypaimon.
+    contact = BackgroundThread(_fulfil, THREAD, lambda: None, future, call)
+    contact.start()
     if not wait((future,), min(seconds, _SILENT_SECONDS)).done:
         if seconds > _SILENT_SECONDS:
             report(f"waiting for {place} (at most {seconds:g} s){place.state()}")
@@ -150,6 +152,7 @@ def reach(
         while not wait((future,), left).done:
             text = f"no answer from {place} within {seconds:g} s{place.state()}"
             if not patiently:
+                contact.is_awaited = False
                 raise IOTimeoutError(text)
             report(f"{text}; waiting on")
             left = seconds

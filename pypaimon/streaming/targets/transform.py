@@ -29,14 +29,14 @@ B = TypeVar("B", bound=BatchRows)
 class Step(Protocol):
     """One of the transforms that follow each other."""
 
-    def _schema(self, schema: TableSchema) -> TableSchema:
+    def _schema_after(self, schema: TableSchema) -> TableSchema:
         """The schema of the table as the target sees it."""
 
     def _batch(self, batch: AnyBatch, schema: TableSchema) -> AnyBatch:
         """The batch with other rows.
 
         Args:
-            schema: `_schema` of the schema of the batch.
+            schema: `_schema_after` of the schema of the batch.
         """
 
 
@@ -53,7 +53,7 @@ class SoftDeletes:
 
     column: str = "is_deleted"
 
-    def _schema(self, schema: TableSchema) -> TableSchema:
+    def _schema_after(self, schema: TableSchema) -> TableSchema:
         return schema
 
     def _batch(self, batch: AnyBatch, schema: TableSchema) -> AnyBatch:
@@ -81,7 +81,7 @@ class RowVersions:
     valid_from: str = "valid_from"
     is_deleted: str = "is_deleted"
 
-    def _schema(self, schema: TableSchema) -> TableSchema:
+    def _schema_after(self, schema: TableSchema) -> TableSchema:
         keyed = copy(schema)
         keyed.primary_keys = [*schema.primary_keys, self.version]
         return keyed
@@ -166,7 +166,7 @@ class BatchTransform:
         # Targets compare schemas by identity, so each is made once.
         known = self._known
         if known is None or known[0] is not schema:
-            schemas = list(accumulate(self._steps, lambda now, step: step._schema(now), initial=schema))[1:]
+            schemas = list(accumulate(self._steps, lambda now, step: step._schema_after(now), initial=schema))[1:]
             self._known = known = schema, schemas
         return known[1]
 
@@ -198,7 +198,7 @@ class _NewNames:
         self._call = call
         self._names = names
 
-    def _schema(self, schema: TableSchema) -> TableSchema:
+    def _schema_after(self, schema: TableSchema) -> TableSchema:
         renamed = copy(schema)
         renamed.primary_keys = self._renamed(schema.primary_keys)
         renamed.partition_keys = self._renamed(schema.partition_keys)
@@ -228,7 +228,7 @@ class _RowFunction:
         self._call = call
         self._function = function
 
-    def _schema(self, schema: TableSchema) -> TableSchema:
+    def _schema_after(self, schema: TableSchema) -> TableSchema:
         return schema
 
     def _batch(self, batch: AnyBatch, schema: TableSchema) -> AnyBatch:

@@ -129,6 +129,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.java
+@pytest.mark.nightly
 def test_a_topic_of_kafka_has_each_change_once_wherever_the_program_is_killed(brokers: str, tmp_path: Path) -> None:
     source, program, random = SmallTable(tmp_path / "w"), load_example("copy_to_kafka"), seeded("kafka")
     wanted: list[set[tuple[int, int | None]]] = []
@@ -170,6 +171,7 @@ def test_a_topic_of_kafka_has_each_change_once_wherever_the_program_is_killed(br
 
 
 @pytest.mark.java
+@pytest.mark.nightly
 def test_changes_of_debezium_come_from_kafka_into_a_table_once(brokers: str, tmp_path: Path) -> None:
     source, program, topic = (
         SmallTable(tmp_path / "w", name="db.orders"),

@@ -24,7 +24,7 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.compaction.sort_order import sort_request
-from pypaimon.streaming.compaction.task_pickers import task_picker
+from pypaimon.streaming.compaction.task_pickers import sort_picker, task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
@@ -504,7 +504,7 @@ class CompactedTable:
                 self._tally.meanwhile += 1
 
         self.steps.append(f"ours compacts {'all' if full else ''}")
-        report = Compaction(PaimonTable(self.table), full=full, order=order).run(check=commit_once)
+        report = Compaction(PaimonTable(self.table), full=full, new_picker=sort_picker(order)).run(check=commit_once)
         self._tally.conflicts += len(report.conflicts)
         assert meanwhile or not report.conflicts, report
 
