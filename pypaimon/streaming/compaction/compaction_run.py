@@ -66,6 +66,9 @@ class CompactionRun:
             except BaseException:
                 self._discard(done)
                 raise
+            # Rows that get new ids have them in the order of the plan, not in that in which tasks end.
+            place = {id(each): number for number, each in enumerate(part)}
+            done.sort(key=lambda each: place[id(each[0])])
             self._commit_each(done)
         return CompactionReport(self.snapshot.id, tuple(self.snapshots), tuple(self.compacted), tuple(self.conflicts))
 

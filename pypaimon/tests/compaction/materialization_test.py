@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError, compact, maintain, stream_read_builder
 from pypaimon.streaming.compaction import CompactionReport, materialize_deletion_vectors
+from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.materialization import MaterializationTaskPicker
+from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.corpus.cases import copy_warehouse, load
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -86,6 +91,23 @@ def test_rows_get_new_ids_and_the_vectors_go(table: EvolvingTable) -> None:
     table.check()
     assert compact(table.handle, full=True).compacted
     materialized(table)
+    table.check()
+
+
+class FromTheEnd:
+    """`Workers` whose tasks end in the opposite order."""
+
+    commit_bytes = 1 << 30
+
+    def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
+        for each in reversed(tasks):
+            done(each, picker.execute(each))
+
+
+def test_new_ids_are_in_the_order_of_the_old_ones_however_tasks_end(table: EvolvingTable) -> None:
+    filled(table)
+    Compaction(PaimonTable(table.handle), workers=FromTheEnd(), new_picker=MaterializationTaskPicker).run()
+    table.renumber()
     table.check()
 
 
