@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
-import socket
-import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
+from pypaimon.streaming.catalog_endpoint import S3_SCHEMES, Endpoint
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.errors import (
     CorruptTableError,
@@ -37,16 +33,9 @@ T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 """How long to wait for a table by default. Clients of stores retry for a minute and more in silence."""
 THREAD = "paimon-contact"
-_AWS = "AWS, because s3.endpoint is not given"
 _SILENT_SECONDS = 3.0
-_LOOK_SECONDS = 5.0
 _MOST_NAMES = 10
-_PORTS = {"http": 80, "https": 443}
-_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-_AWS_REGION = re.compile(r"(?:[a-z]{2}|us-gov|cn)-[a-z]+-\d")
-_S3 = ("s3", "s3a", "s3n")
-_ENDPOINTS = {**dict.fromkeys(_S3, ("fs.s3.endpoint", "s3.endpoint", "s3a.endpoint")), "oss": ("fs.oss.endpoint",)}
-_SCHEMES = ("", "file", *_S3, "oss", "hdfs", "viewfs", "gs")
+_SCHEMES = ("", "file", *S3_SCHEMES, "oss", "hdfs", "viewfs", "gs")
 _S3_OPTION = re.compile(r"(?:fs\.)?s3a?\.")
 _S3_NAMES = (
     "access-key", "secret-key", "session-token", "security-token", "endpoint", "region", "path-style-access",
@@ -166,136 +155,6 @@ def _fulfil(future: Future[T], call: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-# ---- The server
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """The server that has to answer.
-
-    Attributes:
-        key: The option that names it.
-        host: The host; None if the address is not one of a server.
-        bucket: The bucket whose name the clients put before the host; None if they do not.
-    """
-
-    key: str
-    address: str
-    host: str | None
-    port: int
-    bucket: str | None = None
-
-    @staticmethod
-    def of(options: Mapping[str, str]) -> Endpoint:
-        """The endpoint of a catalog: of its server, or of its store; otherwise the warehouse."""
-        warehouse = options.get("warehouse", "")
-        scheme, _, rest = warehouse.partition("://")
-        is_served = options.get("metastore", "filesystem") != "filesystem"
-        keys = ("uri",) if is_served else _ENDPOINTS.get(scheme, ())
-        key = next((key for key in keys if key in options), "warehouse")
-        text = options.get(key, "")
-        if key == "warehouse" and scheme in _S3 and not is_served:
-            key, text = _of_environment(options) or (key, text)
-        if "://" not in text and (key.endswith(".endpoint") or options.get("metastore") == "rest"):
-            # As their clients read it.
-            text = f"http://{text}" if key == "uri" else f"https://{text}"
-        try:
-            parts = urlsplit(text)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            return Endpoint(key, text, None, 0)
-        if parts.scheme not in _PORTS or host is None:
-            return Endpoint(key, text, None, 0)
-        address = f"{parts.scheme}://{host}" + (f":{port}" if port else "")
-        styles = (
-            f"{family}.{name}" for family in ("s3", "fs.s3") for name in ("path-style-access", "path.style.access")
-        )
-        before_host = key != "uri" and not _is_address(host) and not any(_is_on(options.get(each)) for each in styles)
-        bucket = rest.partition("/")[0] if before_host else None
-        return Endpoint(key, address, host, port or _PORTS[parts.scheme], bucket)
-
-    def __str__(self) -> str:
-        return f"{self.address} ({self.key})"
-
-    def problem(self) -> str | None:
-        """Why nothing can be read there, and what to do; None if a connection succeeds, or cannot be tried."""
-        if self.host is None or (self.key == "uri" and getproxies()):
-            return None
-        try:
-            with closing(socket.create_connection((self.host, self.port), _LOOK_SECONDS)) as connection:
-                if self.address.startswith("https:"):
-                    _greet(connection, self.host)
-        except ssl.SSLError:
-            return f"it does not speak TLS; give {self.key} as http://{self.host}:{self.port}"
-        except TimeoutError:
-            return f"no connection within {_LOOK_SECONDS:g} s; {self._remedy}"
-        except OSError as error:
-            return f"{error.strerror or error}; {self._remedy}"
-        return self._problem_of_bucket()
-
-    @property
-    def _remedy(self) -> str:
-        if self.key == _AWS:
-            return "give s3.endpoint and s3.path-style-access=true for another store, or a network that reaches AWS"
-        return f"correct {self.key}, or start what serves there"
-
-    def _problem_of_bucket(self) -> str | None:
-        if self.bucket and self.key.startswith(("s3", "fs.s3")):
-            try:
-                socket.getaddrinfo(f"{self.bucket}.{self.host}", self.port)
-            except OSError:
-                return f"there is no host {self.bucket}.{self.host}; set s3.path-style-access=true"
-        return None
-
-    def state(self) -> str:
-        """The result of a connection to it, to end a sentence; empty if it cannot be tried."""
-        if self.host is None:
-            return ""
-        problem = self.problem()
-        return f": {problem}" if problem else ": it accepts connections, but does not answer"
-
-
-def _greet(connection: socket.socket, host: str) -> None:
-    """Raise ssl.SSLError if a server does not speak TLS. The client says whether it trusts its certificate."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        context.wrap_socket(connection, server_hostname=host).close()
-    except TimeoutError as error:
-        # It waits for the end of a line, which the greeting holds by chance only.
-        raise ssl.SSLError(str(error)) from error
-    except ssl.SSLError as error:
-        if isinstance(error, ssl.SSLEOFError) or error.reason in _NO_TLS:
-            raise
-
-
-def _of_environment(options: Mapping[str, str]) -> tuple[str, str] | None:
-    """Where S3's client turns to without an option: what names the endpoint, and its address; None if not known."""
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        if text := os.environ.get(name):
-            return name, text
-    given = (options.get(key) for key in ("fs.s3.region", "s3.region", "s3a.region"))
-    region = next(
-        filter(None, (*given, os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION"))), "us-east-1"
-    )
-    if not _AWS_REGION.fullmatch(region):
-        return None
-    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return _AWS, f"https://s3.{region}.{domain}"
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_on(value: str | None) -> bool:
-    return value is not None and value.lower() == "true"
-
-
 # ---- Options that cannot work
 
 
@@ -325,12 +184,12 @@ def _check(options: Mapping[str, str]) -> None:
     if scheme not in _SCHEMES:
         known_schemes = ", ".join(each for each in _SCHEMES if each)
         raise StreamConfigError(f"warehouse={warehouse}: pypaimon reads no '{scheme}' stores, but {known_schemes}")
-    if scheme in (*_S3, "oss", "gs") and not urlsplit(warehouse).netloc:
+    if scheme in (*S3_SCHEMES, "oss", "gs") and not urlsplit(warehouse).netloc:
         raise StreamConfigError(f"warehouse={warehouse}: names no bucket; give {scheme}://BUCKET/DIRECTORY")
     if scheme == "oss" and not options.get("fs.oss.endpoint"):
         raise StreamConfigError(f"warehouse={warehouse}: give the store's address as fs.oss.endpoint")
     has_key, has_secret = (_has(options, names) for names in (_KEYS, _SECRETS))
-    if scheme in _S3 and has_key != has_secret:
+    if scheme in S3_SCHEMES and has_key != has_secret:
         lacking = "secret-key" if has_key else "access-key"
         raise StreamConfigError(f"s3.access-key and s3.secret-key go together; give s3.{lacking}{_misspelled(options)}")
 

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from pypaimon.streaming.catalog_access import THREAD, Endpoint
+from pypaimon.streaming.catalog_access import THREAD
+from pypaimon.streaming.catalog_endpoint import Endpoint
 from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.io.pool_registry import longest_wait
 

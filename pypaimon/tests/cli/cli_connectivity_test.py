@@ -14,6 +14,7 @@ import click
 import pytest
 
 from pypaimon.streaming import catalog_access
+from pypaimon.streaming.catalog_endpoint import Endpoint
 from pypaimon.streaming.cli import connectivity
 from support import programs
 from support.docs.cli_runs import PROGRAM, Outcome, Program
@@ -182,4 +183,4 @@ def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
     ],
 )
 def test_names_the_option_that_names_the_endpoint(options: dict[str, str], address: str) -> None:
-    assert str(catalog_access.Endpoint.of(options)) == address
+    assert str(Endpoint.of(options)) == address

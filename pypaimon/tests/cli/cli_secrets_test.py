@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paimon_stream import _code_of
 from pypaimon.streaming import ConsumerManager, CorruptTableError, StreamConfigError
-from pypaimon.streaming.catalog_access import Endpoint
+from pypaimon.streaming.catalog_endpoint import Endpoint
 from pypaimon.streaming.cli.messages import ShownLines, keep_secret, say, shown
 from pypaimon.streaming.cli.output import cell, print_result, to_json
 from pypaimon.streaming.errors import StoreError

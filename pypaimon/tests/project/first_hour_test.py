@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import catalog_access, example_tables, open_table, stream_read_builder
+from pypaimon.streaming import catalog_endpoint, example_tables, open_table, stream_read_builder
 from pypaimon.streaming.errors import OpenTableError, StoreError, StreamConfigError
 from support import programs
 from support.docs.cli_runs import Program
@@ -241,7 +241,7 @@ def test_a_wrong_first_step_ends_in_a_sentence(
 
 
 def test_a_server_that_waits_for_a_line_does_not_speak_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_access, "_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(catalog_endpoint, "_LOOK_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(StoreError, match=f"it does not speak TLS; give s3.endpoint as http://{address}"):
