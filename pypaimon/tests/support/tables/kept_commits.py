@@ -90,7 +90,12 @@ def _key(handle: Any, files: Sequence[pa.Table], overwrite: bool) -> str | None:
         (str(each.schema), [[chunk.to_pylist() for chunk in column.chunks] for column in each.columns])
         for each in files
     ]
-    return repr((schema, latest, overwrite, rows, time.tzname))
+    # A test may have changed the hints, of which a commit writes one or none.
+    return repr((schema, latest, _hints(Path(handle.table_path)), overwrite, rows, time.tzname))
+
+
+def _hints(table: Path) -> dict[str, bytes]:
+    return {name: (table / name).read_bytes() for name in _HINTS if (table / name).exists()}
 
 
 def _latest(table: Path) -> dict[str, Any] | None:
@@ -114,9 +119,8 @@ def _keep(key: str, table: Path, names: set[str]) -> None:
     if snapshot is None:
         # A commit without changes makes no snapshot.
         return
-    hints = {name: (table / name).read_bytes() for name in _HINTS if (table / name).exists()}
     found = {name: (table / name).read_bytes() for name in names - {snapshot, *_HINTS}}
-    _kept[key] = _Commit(found, hints, json.loads((table / snapshot).read_bytes()))
+    _kept[key] = _Commit(found, _hints(table), json.loads((table / snapshot).read_bytes()))
 
 
 def _write(table: Path, commit: _Commit) -> None:
