@@ -97,11 +97,20 @@ def _on_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     """Repeat an interrupt that came in a finalizer, where it cannot be raised."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         # From another thread: raised here, it would be lost again.
-        again = threading.Timer(0.05, _thread.interrupt_main)
+        again = threading.Timer(0.05, _interrupt_main)
         again.daemon = True
         again.start()
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _interrupt_main() -> None:
+    """Interrupt the main thread, by a signal where there are signals for threads: only that ends a wait of it."""
+    thread = threading.main_thread().ident
+    if thread is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(thread, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 if __name__ == "__main__":

@@ -35,11 +35,14 @@ if {module!r} == "atexit":
     atexit.register(interrupt)
 sys.meta_path.insert(0, Finder())
 from paimon_stream import main
-if {module!r} == "finalizer":
+if {module!r} in ("finalizer", "finalizer before a wait"):
+    import threading
     from pypaimon.streaming.cli import app
     run = app.run
     def run_with_trash():
         Trash()
+        if {module!r} == "finalizer before a wait":
+            threading.Event().wait()
         return run()
     app.run = run_with_trash
 sys.argv = ["paimon-stream", "tail", "db.t", "--follow", *{arguments!r}, "--warehouse", {warehouse!r}]
@@ -72,6 +75,7 @@ def ended(warehouse: Path, module: str, *arguments: str) -> tuple[int, str]:
         "pypaimon.filesystem.local_file_io",
         "pypaimon.streaming.batches.batch_stream",
         "finalizer",
+        "finalizer before a wait",
     ],
 )
 def test_an_interrupt_ends_it_without_a_stack(warehouse: Path, module: str) -> None:
