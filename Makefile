@@ -39,7 +39,7 @@ test-feeds: $(VENV)/feeds-ready ## The tests of PyTorch and Ray: 2 minutes on 2 
 	@$(if $(ARGS),,echo "The tests of PyTorch and Ray: about 2 minutes on 2 cores")
 	$(PYTEST) -n 2 $(GROUPED) -m "$(FEEDS)" $(ARGS)
 
-alone: $(VENV)/ready ## Each test file in a process of its own: 40 minutes on 2 cores (ARGS="--some 20", or files)
+alone: $(VENV)/ready ## Each test file in a process of its own: an hour on 2 cores (ARGS="--some 20", or files)
 	$(RUN) pypaimon/tests/support/run.py support.alone $(ARGS)
 
 lint: $(VENV)/ready ## Style and types

@@ -50,7 +50,7 @@ async def row(key: int) -> dict[str, Any]:
 
 @app.get("/health/live")
 async def is_alive() -> dict[str, str]:
-    """503 where only a restart helps. An outage of the store is none of these: a restart would lose the rows."""
+    """503 where only a restart helps. It does not help during an outage of the store, and would lose the rows."""
     try:
         app.state.live.snapshot_id  # noqa: B018 (raises what has ended the stream)
     except PaimonStreamError as error:
