@@ -26,7 +26,7 @@ class OtherLoad:
 
 def disturbed(figures: list[Figure], cores: float) -> list[str]:
     """The measures of an area, if other programs ran next to it."""
-    return [each.measure for each in figures] if cores > QUIET else []
+    return list(dict.fromkeys(each.measure for each in figures)) if cores > QUIET else []
 
 
 def _busy_seconds() -> float:
