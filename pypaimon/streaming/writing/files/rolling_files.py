@@ -20,7 +20,7 @@ from pypaimon.streaming.errors import BadRowError, PaimonStreamError, StoreError
 from pypaimon.streaming.formats.file_format import FormatWriter, WriteSettings
 from pypaimon.streaming.formats.registry import FORMATS, new_file
 from pypaimon.streaming.indexes.column_index import kind_of
-from pypaimon.streaming.indexes.container import INDEX_FILE
+from pypaimon.streaming.indexes.container import INDEX_FILE, encode_container
 from pypaimon.streaming.indexes.file_index import FileIndex
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
@@ -229,11 +229,14 @@ class NewFile:
             self._files.table.file_io.delete_quietly(path)
 
     def _indexed(self) -> tuple[bytes | None, list[str]]:
-        """Its indexes if they are small; otherwise the names of the files that hold them."""
+        """Its indexes if they are small; otherwise the names of the files that hold them. Neither if there are none."""
         if self._index is None or self._kind.indexes is None:
             return None, []
-        data = self._index.data()
-        if len(data) <= self._kind.indexes.embedded_bytes:
+        parts = self._index.parts()
+        if not parts:
+            return None, []
+        data = encode_container(parts)
+        if self._kind.indexes.are_embedded(parts, data):
             return data, []
         return None, [self._extra_file(INDEX_FILE, data)]
 
