@@ -61,6 +61,7 @@ Event = Literal[
     "partitions_in_metastore",
     "done_marks_left_out",
     "table_parked",
+    "named_table_missing",
     "discovery_failed",
     "compaction_left_out",
     "commit_user_kept",
