@@ -68,6 +68,7 @@ Event = Literal[
     "rows_uncommitted",
     "indexes_not_written",
     "orc_time_zone",
+    "file_options_ignored",
     "upkeep_left_out",
     "group_assigned",
     "group_lost",

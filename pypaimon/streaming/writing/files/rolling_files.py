@@ -283,7 +283,9 @@ class NewFile:
                 field = BlobStorage.of(self._files.table.schema).as_read(field)
             return BlobEncoder(stream, schema, field, self._blob)
         kind, options = self._kind, self._files.options
-        settings = WriteSettings(kind.compression, options.zstd_level, options.page_index, options.orc_zone)
+        settings = WriteSettings(
+            kind.compression, options.zstd_level, options.page_index, options.block_bytes, options.orc_zone
+        )
         return new_file(kind.format, stream, schema, settings)
 
     @contextlib.contextmanager
@@ -302,7 +304,8 @@ class NewFile:
 
 
 MOST_PIECE_BYTES = 32 << 20
-"""Bytes of rows, as Arrow counts them, after which a file is checked for its size. A row group of Parquet."""
+"""Bytes of rows, as Arrow counts them, after which a file is checked for its size, unless `file.block-size` says it. A
+row group of Parquet."""
 
 
 class RollingFiles:
@@ -330,7 +333,7 @@ class RollingFiles:
             }
         self._open: NewFile | None = None
         self._done: list[DataFileMeta] = []
-        self._piece_bytes = min(MOST_PIECE_BYTES, files.options.target_bytes)
+        self._piece_bytes = min(files.options.block_bytes or MOST_PIECE_BYTES, files.options.target_bytes)
         self._pending: list[pa.Table] = []
         self.pending_bytes = 0  # Of rows that are not in a file yet
 
