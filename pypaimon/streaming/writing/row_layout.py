@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.model.column_names import GivenNames, quoted
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array, normal_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.model.time_zone import TimeZone
@@ -176,7 +177,7 @@ def row_layout(
     Raises:
         SchemaMismatchError: They do not fit; the message names every difference.
     """
-    names = _Names(schema.names, case_sensitive, {field.name for field in table.fields})
+    names = GivenNames(schema.names, {field.name for field in table.fields}, case_sensitive=case_sensitive)
     kind = _kind_position(names, table, kind_column)
     problems, columns, used = [], [], set() if kind is None else {kind}
     for field in table.fields:
@@ -200,32 +201,13 @@ def row_layout(
         columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit, default, form))
     extra = [name for position, name in enumerate(schema.names) if position not in used]
     if extra:
-        problems.append(f"the table has no column {_quoted(extra)}{advice}")
+        problems.append(f"the table has no column {quoted(extra)}{advice}")
     if problems:
         raise SchemaMismatchError(f"The columns do not fit {table.name}: {'; '.join(problems)}. Nothing was written.")
     return RowLayout(table.name, tuple(columns), kind, table.rules)
 
 
-class _Names:
-    """Positions of given names. The same name comes first, then one that differs only in case, unless that is the name
-    of another column of the table (`own`)."""
-
-    def __init__(self, names: Sequence[str], case_sensitive: bool, own: Set[str]) -> None:
-        self._names = names
-        self._case_sensitive = case_sensitive
-        self._own = own
-
-    def find(self, wanted: str) -> int | None:
-        same = [position for position, name in enumerate(self._names) if name == wanted]
-        if not same and not self._case_sensitive:
-            others = ((position, name) for position, name in enumerate(self._names) if name not in self._own)
-            same = [position for position, name in others if name.lower() == wanted.lower()]
-        if len(same) > 1:
-            raise ValueError(f"columns {_quoted([self._names[each] for each in same])} all mean '{wanted}'")
-        return same[0] if same else None
-
-
-def _kind_position(names: _Names, table: TargetTable, kind_column: str | None) -> int | None:
+def _kind_position(names: GivenNames, table: TargetTable, kind_column: str | None) -> int | None:
     implied = kind_column is None
     name = ROW_KIND if kind_column is None else kind_column
     if implied and any(field.name == name for field in table.fields):
@@ -337,7 +319,3 @@ def _check_length(values: pa.Array, column: _Column, table: str) -> None:
         raise BadRowError(
             f"Column '{column.name}' of {table} is {column.shown}, and a row holds a value of length {longest}."
         )
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
