@@ -172,7 +172,7 @@ def _of_level(options: TableOptions, level: int, key: OptionKey[str, None]) -> s
     return None
 
 
-def warn_about_orc_zone(table: PaimonTable) -> None:
+def _warn_about_orc_zone(table: PaimonTable) -> None:
     """Log, once in a process, that Java reads columns of a table correctly in one time zone only."""
     options = table.options
     columns = [field.name for field in table.fields if holds_local_timestamps(arrow_type(field.type))]
@@ -189,10 +189,14 @@ def warn_about_orc_zone(table: PaimonTable) -> None:
         _LOG.warning("orc_time_zone", text, table=table.name, columns=", ".join(columns), zone=warning[1])
 
 
-def warn_about_ignored_options(table: PaimonTable, *, adds_rows: bool) -> None:
-    """Log, once in a process, the options of new files that Java heeds and that have no effect here. `adds_rows`: The
-    files are of new rows, and not of a compaction.
-    """
+def warn_about_files(table: PaimonTable, *, adds_rows: bool) -> None:
+    """Log what readers of Java may miss in new files. `adds_rows`: They are of new rows, and not of a compaction."""
+    _warn_about_orc_zone(table)
+    _warn_about_ignored_options(table, adds_rows)
+
+
+def _warn_about_ignored_options(table: PaimonTable, adds_rows: bool) -> None:
+    """Log, once in a process, the options of new files that Java heeds and that have no effect here."""
     options, known = table.options, option_keys.known_names()
     prefixes = tuple(f"{name}." for name in FORMATS)
     ignored = [key for key in options if key.startswith(prefixes) and key not in known]
