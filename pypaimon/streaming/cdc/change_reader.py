@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -13,12 +13,15 @@ from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_
 from pypaimon.streaming.cdc.debezium_json import DebeziumJson, UnavailableValue
 from pypaimon.streaming.cdc.mysql_json import CanalJson, MaxwellJson
 from pypaimon.streaming.errors import BadChangeError, StreamConfigError
+from pypaimon.streaming.model.column_names import GivenNames
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
 from pypaimon.streaming.model.time_zone import time_zone as zone_of_name
 from pypaimon.streaming.paimon.internals import DataField
 
 ChangeFormatName = Literal["debezium-json", "canal-json", "maxwell-json"]
 TimeUnit = Literal["ms", "us", "ns"]
+
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -83,16 +86,24 @@ def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
 
 
 def read_changes(
-    records: Iterable[ChangeRecord], form: str, keys: Sequence[str], placeholder: str | None = None
+    records: Iterable[ChangeRecord],
+    form: str,
+    keys: Sequence[str],
+    placeholder: str | None = None,
+    columns: Sequence[str] = (),
 ) -> list[ChangeRows]:
-    """The rows of change records, in their order.
+    """The rows of change records, in their order, with the names of columns as the table spells them.
 
     An update of the key becomes a delete and an insert, so that the old row is removed even if -U is ignored.
+
+    Args:
+        placeholder: As of `format_of`.
+        columns: The columns of the table. Others keep the names that they have.
 
     Raises:
         BadChangeError: A record cannot be read; the message says which one and why.
     """
-    reader = format_of(form, placeholder)
+    reader, spelling = format_of(form, placeholder), _Spelling(columns)
     found: list[ChangeRows] = []
     types: Any = None
     for number, record in enumerate(records, 1):
@@ -101,12 +112,13 @@ def read_changes(
             if content is None:
                 continue
             event = reader.read(content)
-            if event.changes and (not found or event.types != types):
+            changes = [(kind, spelling.of_table(row)) for kind, row in event.changes]
+            if changes and (not found or event.types != types):
                 types = event.types
-                found.append(ChangeRows(reader.declared(types), reader.silent))
+                found.append(ChangeRows(spelling.of_table(reader.declared(types)), reader.silent))
         except UnreadableError as error:
             raise BadChangeError(number, error.column, str(error)) from None
-        for kind, row in _kept_apart(event.changes, keys):
+        for kind, row in _kept_apart(changes, keys):
             now = found[-1]
             now.kinds.append(kind)
             now.rows.append(row)
@@ -147,6 +159,30 @@ def to_arrow(changes: ChangeRows, fields: Sequence[DataField], reading: Reading,
     else:
         _check_inserts(changes)
     return pa.Table.from_arrays(columns, names)
+
+
+class _Spelling:
+    """Gives the columns of rows the names that a table has for them.
+
+    Names match as those of rows that a writer is given (`GivenNames`).
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = dict.fromkeys(columns)
+        self._renamed: dict[tuple[str, ...], Mapping[str, str]] = {}
+
+    def of_table(self, row: Mapping[str, V]) -> Mapping[str, V]:
+        """Raises UnreadableError if several columns mean one of the table."""
+        if row.keys() <= self._columns.keys():
+            return row
+        names = tuple(row)
+        renamed = self._renamed.get(names)
+        if renamed is None:
+            try:
+                renamed = self._renamed[names] = GivenNames(names, self._columns).renamed(self._columns)
+            except ValueError as error:
+                raise UnreadableError(str(error)) from None
+        return {renamed.get(name, name): value for name, value in row.items()} if renamed else row
 
 
 def _kept_apart(changes: list[tuple[int, Row]], keys: Sequence[str]) -> Iterable[tuple[int, Row]]:

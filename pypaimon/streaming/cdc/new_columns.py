@@ -251,8 +251,9 @@ def table_changes(
         raise StreamConfigError(
             f"write_changes: expected several records, such as a list, got {type(records).__name__}"
         )
-    found = read_changes(records, settings.form, table.primary_keys, settings.unavailable_value_placeholder)
     fields: Sequence[DataField] = table.fields
+    names = [field.name for field in fields]
+    found = read_changes(records, settings.form, table.primary_keys, settings.unavailable_value_placeholder, names)
     wanted: Sequence[Alteration] = ()
     if settings.on_new_column == "fail":
         refuse_new_columns(found, fields, table.name)

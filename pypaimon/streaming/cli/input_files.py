@@ -24,6 +24,7 @@ from pypaimon.streaming.cdc.change_records import Declared, UnreadableError, par
 from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.formats.file_format import AdaptiveBatchSize
+from pypaimon.streaming.model.column_names import GivenNames
 
 _BLOCK = 1 << 20
 _MOST_OF_A_ROW = 256 << 20
@@ -221,7 +222,13 @@ class _Typed:
 
     def table(self, columns: dict[str, list[Any]], what: str, numbers: Sequence[int]) -> pa.Table:
         arrays = {}
-        for name, values in columns.items():
+        own = [*self.types, self.kind_column]
+        try:
+            spelled = GivenNames(list(columns), own).renamed(own)
+        except ValueError as error:
+            raise BadInputError(f"{what} {numbers[0]}: {error}") from error
+        for given, values in columns.items():
+            name = spelled.get(given, given)
             if name not in self.types and name != self.kind_column:
                 first = next((index for index, value in enumerate(values) if value is not None), 0)
                 raise BadInputError(f"{what} {numbers[first]}: the table has no column {name!r}")

@@ -21,6 +21,8 @@ from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.cli.messages import is_unicode
 from pypaimon.streaming.cli.output import printable
 from pypaimon.streaming.demo import KINDS
+from pypaimon.streaming.model.arrow_types import with_leaves
+from pypaimon.streaming.model.normal_form import normal_array, normal_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
 _Convert = Callable[[Any], Any]
@@ -191,7 +193,8 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def json_converter(kind: pa.DataType) -> _Convert | None:
-    """Converts Python values of an Arrow type to JSON values; None if they are JSON values.
+    """Converts Python values of an Arrow type to JSON values; None if they are JSON values. Timestamps of nanoseconds,
+    which Python lacks, are given as text.
 
     Decimals, times and durations become text (times in ISO 8601), bytes base64; NaN and the infinities text; maps with
     text keys objects, other maps lists of pairs.
@@ -199,6 +202,8 @@ def json_converter(kind: pa.DataType) -> _Convert | None:
     if pa.types.is_floating(kind):
         return lambda value: value if math.isfinite(value) else str(value)
     if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+        if _has_nanos(kind):
+            return lambda text: text.replace(" ", "T").replace("Z", "+00:00")
         return lambda value: value.isoformat()
     if pa.types.is_decimal(kind) or pa.types.is_duration(kind):
         return str
@@ -217,10 +222,19 @@ def json_converter(kind: pa.DataType) -> _Convert | None:
 def json_columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        values = column.to_pylist()
+        values = normal_array(column, pa.field(name, _with_text(column.type))).to_pylist()
         convert = _null_safe(json_converter(column.type))
         columns[name] = values if convert is None else [convert(value) for value in values]
     return columns
+
+
+def _has_nanos(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def _with_text(kind: pa.DataType) -> pa.DataType:
+    """The normal form of a type, with text for timestamps of nanoseconds."""
+    return with_leaves(normal_type(kind), lambda leaf: pa.string() if _has_nanos(leaf) else leaf)
 
 
 def text_columns(batch: pa.RecordBatch) -> list[list[str | None]]:

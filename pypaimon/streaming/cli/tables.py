@@ -19,7 +19,7 @@ from pypaimon.streaming.cli.connectivity import reporting_hangs
 from pypaimon.streaming.cli.messages import keep_secret, say, text_of
 from pypaimon.streaming.cli.options import Retrying, catalog_options, given, grouped, log_options, option
 from pypaimon.streaming.concurrency.backoff import Backoff
-from pypaimon.streaming.errors import OpenTableError, PaimonStreamError
+from pypaimon.streaming.errors import NoDatabaseError, PaimonStreamError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
@@ -190,7 +190,7 @@ def names_of_tables(database: str | None = None) -> list[str]:
     """The sorted full names of the tables of a database, or of all of the catalog that the command names.
 
     Raises:
-        OpenTableError: There is no such database.
+        NoDatabaseError: There is no such database.
         StoreError: The store failed, or did not answer in time.
     """
     found = given(click.get_current_context())
@@ -207,7 +207,7 @@ def _names(
             known = catalog.list_databases()
             if database is not None and database not in known:
                 hint = did_you_mean(nearest(database, known))
-                raise OpenTableError(f"there is no database {database}.{hint}")
+                raise NoDatabaseError(f"There is no database '{database}' in this catalog.{hint}")
             return sorted(f"{each}.{name}" for each in known if wanted(each) for name in catalog.list_tables(each))
 
     return reach(options, seconds, names)

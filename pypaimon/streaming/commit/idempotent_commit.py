@@ -243,6 +243,8 @@ def commit_rewritten(
                 f"{what} failed: the table was rolled back to before snapshot {planned_at}. It was not committed; its "
                 f"files are {'kept' if again else 'deleted'}."
             )
+        # As in Java a snapshot names the latest schema, whichever the table was planned with.
+        request = replace(request, schema_id=int(directory.latest_schema().id))
         known = KnownHistory(latest, planned_at, None) if again else KnownHistory.up_to(latest)
         # Whether an earlier call may have committed the files follows from `known`, see
         # `SnapshotCommit.uncertain`.

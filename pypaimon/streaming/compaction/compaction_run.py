@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pypaimon.streaming.commit.cleanup import discard, discarded_on_error
+from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.compaction_parts import commit_parts
 from pypaimon.streaming.commit.idempotent_commit import commit_compaction
 from pypaimon.streaming.commit.request import CommitRequest
@@ -122,12 +122,10 @@ class CompactionRun:
             raise
         if not messages:
             return
-        with discarded_on_error(self.table, messages):
-            schema_id = self.directory.latest_schema().id
         parts: dict[Place | int, list[CommitMessage]] = {}
         for (task, _), message in zip(held, messages, strict=True):
             parts.setdefault(self._part(task), []).append(message)
-        request = CommitRequest(self.table, self.user, next(self.identifiers), messages, schema_id=schema_id)
+        request = CommitRequest(self.table, self.user, next(self.identifiers), messages)
         left, report = set[Place | int](), None
         is_strict = any(each.is_whole_partition for each, _ in done)
         try:

@@ -28,7 +28,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import WritableTable
-from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
+from pypaimon.streaming.writing.files.file_options import warn_about_files
 from pypaimon.streaming.writing.writable_tables import warn_unsupported_maintenance
 
 
@@ -155,7 +155,7 @@ class Compaction:
         if not dry_run:
             warn_unsupported_maintenance(table, maintains=self._maintains)
             warn_about_ignored(table)
-        warn_about_orc_zone(table)
+            warn_about_files(table, adds_rows=False)
         if snapshot is None:
             return CompactionReport(None)
         self._writers.look(table, directory, snapshot)

@@ -142,7 +142,7 @@ class IndexTaskPicker(TaskPicker):
         # Readers leave out every file that an entry deletes, wherever that entry is. The indexes are a part of what
         # names a file, so if it got some that it had before, or none again, it would be gone.
         data = encode_container(parts, uuid4().bytes)
-        is_embedded = len(data) <= self._options.embedded_bytes
+        is_embedded = self._options.are_embedded(parts, data)
         (present,) = self._present([file])
         if _parts(present) == parts and (not parts or is_embedded == (meta.embedded_index is not None)):
             return None

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveBucket, serialised_row
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.files.deletion_vectors import encoded, framed, rows_of
+from pypaimon.streaming.files.deletion_vectors import encoded, framed, index_file, rows_of
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, DeletionRange, IndexEntry, deletion_files
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -24,7 +24,6 @@ from pypaimon.streaming.paimon.write_internals import DeletionVectorMeta, IndexF
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-_VERSION = b"\x01"
 T = TypeVar("T")
 Vector = tuple[DeletionRange, bytes]
 """A vector as it is stored in an index file, whatever its offset there."""
@@ -157,16 +156,12 @@ class VectorIndex:
 
     def _written(self, entry: IndexEntry, vectors: Iterable[Vector]) -> IndexEntry:
         home = self._home(entry.partition)
-        parts, ranges, size = [_VERSION], list[DeletionRange](), len(_VERSION)
-        for found, piece in vectors:
-            ranges.append(replace(found, offset=size))
-            parts.append(piece)
-            size += len(piece)
+        data, ranges = index_file(vectors)
         name = f"index-{uuid4()}-0"
         new = self._paths.index_file(home, entry.bucket, name)
-        self._directory.store.begin_write_new(new, b"".join(parts))()
+        self._directory.store.begin_write_new(new, data)()
         return replace(
-            entry, file_name=name, file_size=size, row_count=len(ranges), ranges=tuple(ranges), external_path=None
+            entry, file_name=name, file_size=len(data), row_count=len(ranges), ranges=ranges, external_path=None
         )
 
     def _home(self, row: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, ClassVar, Literal
@@ -19,11 +19,22 @@ from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfD
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.former_names import FormerNames
 from pypaimon.streaming.html_tables import html_fields
-from pypaimon.streaming.options.arguments import a_catalog, a_name, at_least, choice, finite_seconds
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.options.arguments import (
+    a_catalog,
+    a_name,
+    at_least,
+    choice,
+    did_you_mean,
+    finite_seconds,
+    nearest,
+)
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.copy_start import spec_for_copy
 from pypaimon.streaming.spec.spec_builder import resolved, set_spec
+
+_LOG = StreamLog(__name__)
 
 
 class _Start(Enum):
@@ -275,6 +286,41 @@ def builder_for_copy(
     for name in builder._of_table:
         copied.with_table(name, _configure_for_copy)
     return copied
+
+
+def check_named_tables(
+    builder: DatabaseStreamBuilder, named: Mapping[str, Iterable[str]], copied: Collection[str]
+) -> None:
+    """Check that the tables for which there are settings of their own are those of a copy. At most one listing.
+
+    A table may still be created while its database is followed. If there is none of a name by then, it is logged.
+
+    Args:
+        builder: How the database is read.
+        named: Names of tables, by the argument that names them.
+        copied: The tables of the copy so far, some of which may have been dropped.
+
+    Raises:
+        StreamConfigError: A table is left out by `include` or `exclude`. Or it does not exist, and tables that are
+            created later are not copied.
+        NoDatabaseError: The database does not exist.
+        StoreError: The store failed (retriable).
+    """
+    include, exclude = builder._include, builder._exclude
+    known: set[str] | None = None
+    for argument, names in named.items():
+        for name in names:
+            if not matches(name, include, exclude):
+                raise StreamConfigError(f"{argument}: table {name!r} is left out by include or exclude.")
+            if known is None:
+                known = {*TablesOfDatabase(builder._catalog, builder._database).names(), *copied}
+            if name in known:
+                continue
+            found = {"argument": argument, "named": name, "database": builder._database}
+            text = "%(argument)s: there is no table '%(named)s' in %(database)s." + did_you_mean(nearest(name, known))
+            if builder._is_bounded:
+                raise StreamConfigError(text % found)
+            _LOG.warning("named_table_missing", text, **found)
 
 
 def _configure_for_copy(builder: StreamReadBuilder) -> None:

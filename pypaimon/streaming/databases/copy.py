@@ -9,13 +9,18 @@ from functools import partial
 from typing import Any, Protocol
 
 from pypaimon.streaming.concurrency.threads_to_asyncio import finish_on_thread
-from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, builder_for_copy, database_stream_builder
+from pypaimon.streaming.databases.builder import (
+    DatabaseStreamBuilder,
+    builder_for_copy,
+    check_named_tables,
+    database_stream_builder,
+)
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import refuse_another_warehouse, warehouse_of
-from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
-from pypaimon.streaming.options.arguments import needed
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TablesFailedError
+from pypaimon.streaming.options.arguments import needed, shown
 from pypaimon.streaming.targets.transform import BatchTransform, Transform
 
 
@@ -73,14 +78,14 @@ def copy_database(
         on_open: Called with each stream that is opened, for other threads and signal handlers: `stop`, `lag`, `retry`.
             There may be several streams, one after the other.
         transforms: By table, without the database, what changes its rows: see `transform` of `replicate`. Others are
-            copied as they are.
+            copied as they are. If a transform raises, its table is parked.
 
     Returns:
         The position of the target.
 
     Raises:
-        StreamConfigError: An expression is invalid, the database does not exist, or the target holds a copy of a
-            database of this name in another warehouse.
+        StreamConfigError: An expression is invalid, the database does not exist, `transforms` or `with_table` names a
+            table that is not copied, or the target holds a copy of a database of this name in another warehouse.
         TablesFailedError: The end is reached, but some tables were not copied up to it.
         PaimonStreamError: An error of the stream or the target.
     """
@@ -96,9 +101,11 @@ def copy_database(
     )
     if configure is not None:
         configure(builder)
-    changes = {name: BatchTransform(f"copy_database: {name}", each) for name, each in (transforms or {}).items()}
+    changes = _changes_of(transforms)
     location = warehouse_of(catalog)
-    refuse_another_warehouse(catalog, target.load_position(database, location), location)
+    position = target.load_position(database, location)
+    refuse_another_warehouse(catalog, position, location)
+    check_named_tables(builder, {"transforms": changes, "with_table": builder._of_table}, position.tables)
     while not _Copying(builder, target, changes).is_done(database, location, on_open or (lambda _: None)):
         pass
     return target.load_position(database, location)
@@ -135,6 +142,12 @@ async def copy_database_async(
     settings = {"include": include, "exclude": exclude, "configure": configure, "transforms": transforms}
     copy = partial(copy_database, **settings, on_open=on_open)  # type: ignore[arg-type]
     return await finish_on_thread(copy, catalog, database, target, on_cancel=on_cancel)
+
+
+def _changes_of(transforms: Mapping[str, Transform] | None) -> dict[str, BatchTransform]:
+    if not isinstance(transforms, Mapping | None):
+        raise StreamConfigError(f"copy_database: transforms: expected a mapping by table, got {shown(transforms)}")
+    return {name: BatchTransform(f"copy_database: {name}", each) for name, each in (transforms or {}).items()}
 
 
 class _Copying:
@@ -188,8 +201,7 @@ class _Copying:
                 return False
             try:
                 self._open_table = name
-                changes = self._changes.get(name)
-                if not self._target.apply(batch if changes is None else changes.of(batch)):
+                if not self._target.apply(self._changed(batch)):
                     return False
                 if batch.is_last:
                     self._open_table = None
@@ -203,6 +215,18 @@ class _Copying:
             self._failed.add(name)
             stream.park(name, error)
         return True
+
+    def _changed(self, batch: BlockingTableBatch) -> BlockingTableBatch:
+        changes = self._changes.get(batch.table)
+        if changes is None:
+            return batch
+        try:
+            return changes.of(batch)
+        except PaimonStreamError:
+            raise
+        except Exception as error:
+            # An error of a function of the caller, which concerns this table alone.
+            raise StreamConfigError(f"The transform of {batch.table} raised {type(error).__name__}: {error}") from error
 
     def _on_event(self, event: DatabaseEvent) -> None:
         if not isinstance(event, TableAdded | TableDropped | TableRenamed):

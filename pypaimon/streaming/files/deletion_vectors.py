@@ -21,6 +21,7 @@ from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.metadata.index_manifests import DeletionRange
 from pypaimon.streaming.paimon.internals import DeletionFile
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _GAP_BYTES, _BLOCK_BYTES = 256 << 10, 8 << 20
 _FRAME_BYTES = 8
 """Size and checksum of a vector, in addition to the length in the manifest."""
 _Ranges = list[tuple[int, int]]
+_VERSION = b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,16 @@ def encoded(rows: BitMap, *, bitmap64: bool) -> tuple[bytes, int]:
         content = _MAGIC_32.to_bytes(_WORD, "big") + rows.serialize()
     framed = len(content).to_bytes(_WORD, "big") + content + zlib.crc32(content).to_bytes(_WORD, "big")
     return framed, len(framed) if bitmap64 else len(content)
+
+
+def index_file(vectors: Iterable[tuple[DeletionRange, bytes]]) -> tuple[bytes, tuple[DeletionRange, ...]]:
+    """An index file of vectors as `framed` and `encoded` return them, and their places in it."""
+    parts, ranges, size = [_VERSION], list[DeletionRange](), len(_VERSION)
+    for found, piece in vectors:
+        ranges.append(replace(found, offset=size))
+        parts.append(piece)
+        size += len(piece)
+    return b"".join(parts), tuple(ranges)
 
 
 def _bitmap(content: bytes) -> tuple[BitMap | BitMap64, int]:

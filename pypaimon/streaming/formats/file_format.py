@@ -84,6 +84,7 @@ class WriteSettings:
     compression: str
     zstd_level: int = 1
     page_index: bool = True
+    block_bytes: int | None = None  # Size of a stripe of ORC; None: 64 MB
     # The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC
     orc_zone: TimeZone | None = None
 

@@ -53,6 +53,7 @@ _ZONED = "An ORC file of another time zone than UTC is written twice"
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 _COPIED_BYTES = 1 << 20
 _MAGIC = b"ORC"
+_STRIPE_BYTES = 64 << 20
 
 
 class OrcFileWriter:
@@ -72,7 +73,8 @@ class OrcFileWriter:
                 stream = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the file
         self._stream = stream
         self.schema = pa.schema([_as_written(field) for field in schema])
-        self._writer = orc.ORCWriter(stream, compression=_CODECS[compression])
+        stripe_bytes = settings.block_bytes or _STRIPE_BYTES
+        self._writer = orc.ORCWriter(stream, compression=_CODECS[compression], stripe_size=stripe_bytes)
         self._written = 0
         self._held = 0
 

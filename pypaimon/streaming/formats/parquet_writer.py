@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.parquet_footer import end_with_timestamps
+from pypaimon.streaming.model.arrow_types import with_leaves
 from pypaimon.streaming.model.normal_form import normal_table
 
 _CODECS = ("none", "uncompressed", "snappy", "gzip", "lz4", "zstd", "brotli")
@@ -126,20 +127,7 @@ def parquet_schema(schema: pa.Schema) -> pa.Schema:
 
 def _mapped(schema: pa.Schema, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
     """The schema with lists for vectors, and with other types for values."""
-    return pa.schema([_mapped_field(field, leaf) for field in schema])
-
-
-def _mapped_field(field: pa.Field, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        kind = pa.struct([_mapped_field(part, leaf) for part in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(_mapped_field(kind.key_field, leaf), _mapped_field(kind.item_field, leaf))
-    elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        kind = pa.list_(_mapped_field(kind.value_field, leaf))
-    else:
-        kind = leaf(kind)
-    return field.with_type(kind)
+    return pa.schema([field.with_type(with_leaves(field.type, leaf)) for field in schema])
 
 
 def _as_number(kind: pa.DataType) -> pa.DataType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.indexes.column_index import BOOLEAN, BYTES, DECIMAL, MOMENTS, NUMBERS, TEXTS, keys_of, kind_of
-from pypaimon.streaming.indexes.container import encode_container
 from pypaimon.streaming.indexes.range_bitmap_writer import BsiWriter, RangeBitmapWriter
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.data_types import parameter
@@ -92,6 +91,10 @@ class IndexOptions:
         embedded = option_keys.FILE_INDEX_IN_MANIFEST_THRESHOLD.of(options)
         return IndexOptions(written, tuple(each for each in found if each not in written), embedded)
 
+    def are_embedded(self, parts: Mapping[str, Any], data: bytes) -> bool:
+        """Whether the indexes of a file (`data`: their container) are in the manifest. Without any there is no file."""
+        return not parts or len(data) <= self.embedded_bytes
+
     def of_file(self, fields: Sequence[DataField], stored: Sequence[DataField]) -> tuple[IndexedColumn, ...]:
         """The indexes of a file that was written with other columns: by its names of the columns that it has, of types
         that are indexed.
@@ -148,9 +151,6 @@ class FileIndex:
                 keys[column.column] = [keys_of(chunk) for chunk in chunks]
             for chunk in keys[column.column]:
                 index.add(chunk)
-
-    def data(self) -> bytes:
-        return encode_container(self.parts())
 
     def parts(self) -> dict[str, dict[str, bytes]]:
         """The indexes by column and kind, without those that cannot hold their values."""

@@ -107,7 +107,8 @@ class CommitMaintenance:
         self._rules = KeepRules.of(MaintenancePolicy(), table.options)
         self._clock = clock
         self._expires = option_keys.SNAPSHOT_EXPIRE_LIMIT.of(table.options) > 0
-        self._is_by_time = any(key.text(table.options) not in (None, "none") for key in _BY_TIME)
+        times = [key.of(table.options) for key in _BY_TIME]
+        self._is_by_time = any(each not in (None, "none") for each in times)
         self._turn, self._timed_run = HourlyTurn(), 0.0
         self._tags = automatic_tags(table)
         self._tag_look = math.inf if self._tags is None else 0.0

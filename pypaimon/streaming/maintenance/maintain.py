@@ -45,6 +45,7 @@ from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 
 _ATTEMPTS = 5
 _LONGEST_SECONDS = 900
@@ -68,6 +69,8 @@ def run_once(
         dry_run: As there.
         compact: Compacts the table, unless this is a dry run; None: it is not compacted.
     """
+    # A misspelled option would be ignored, and what it is to keep would go.
+    refuse_misspelled_keys(table.options)
     rules = KeepRules.of(policy, table.options)
     check_protected(table.new_directory(), policy.protect)
     preparation = Preparation(table, policy)

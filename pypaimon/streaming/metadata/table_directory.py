@@ -195,7 +195,9 @@ class TableDirectory:
             try:
                 return self.store.parse_data(path, first(), _creation_time)
             except FileNotFoundError:
-                # A branch that was created from a tag may have no schema 0.
+                # A branch that was created from a tag may have no schema 0. Without any it was deleted.
+                if not self.exists():
+                    raise
                 root = f"{branch_directory(self.table.table_path, None)}/schema/{_SCHEMA_PREFIX}0"
                 return self.store.parse(root, _creation_time)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 
 import pyarrow as pa
@@ -53,6 +53,21 @@ def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
             yield from leaf_types(kind.field(number).type)
     else:
         yield kind
+
+
+def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type with other types in place of those that it consists of, and with lists for vectors."""
+    if pa.types.is_struct(kind):
+        return pa.struct([_with_leaves(part, leaf) for part in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_with_leaves(kind.key_field, leaf), _with_leaves(kind.item_field, leaf))
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_with_leaves(kind.value_field, leaf))
+    return leaf(kind)
+
+
+def _with_leaves(field: pa.Field, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
+    return field.with_type(with_leaves(field.type, leaf))
 
 
 def holds_local_timestamps(kind: pa.DataType) -> bool:

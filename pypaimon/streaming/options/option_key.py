@@ -24,10 +24,10 @@ TableOptions: TypeAlias = Mapping[str, Any]
 """The options of a table by their names."""
 
 _DURATION_MILLIS = {
-    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1e-6),
-    **dict.fromkeys(("us", "µs", "micro", "microsecond", "microseconds"), 1e-3),
-    **dict.fromkeys(("ms", "milli", "millisecond", "milliseconds"), 1),
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1_000),
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-6),
+    **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1e-3),
+    **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
     **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
     **dict.fromkeys(("d", "day", "days"), 86_400_000),

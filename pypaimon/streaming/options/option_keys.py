@@ -83,7 +83,8 @@ DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS = Key("data-evolution.compaction.rewri
     "refused, as in Java")
 GLOBAL_INDEX_COLUMN_UPDATE_ACTION = Key("global-index.column-update-action", TEXT, "throw_error", _C,
     "`ignore`: compacted files note the newest update of each column")
-VECTOR_FILE_FORMAT = Key("vector.file.format", TEXT, None, _C, "vectors have files of their own, which stay")
+VECTOR_FILE_FORMAT = Key("vector.file.format", TEXT, None, _WC,
+    "vectors have files of their own, which stay; ignored by writers, which is logged")
 ROW_TRACKING_ENABLED = Key("row-tracking.enabled", BOOLEAN, False, _RWC, "rows have ids")
 ROW_TRACKING_PARTITION_GROUP_ON_COMMIT = Key("row-tracking.partition-group-on-commit", BOOLEAN, True, _W,
     "a commit numbers the rows of a partition consecutively")
@@ -228,6 +229,8 @@ CHANGELOG_FILE_STATS_MODE = Key("changelog-file.stats-mode", TEXT, None, _WC,
     "their statistics; default: those of data files")
 FILE_FORMAT = Key("file.format", TEXT, None, _WC, "format of data files; default: `parquet`; `avro` if postponed")
 FILE_FORMAT_PER_LEVEL = Key("file.format.per.level", TEXT, None, _WC, "formats of levels, `0:avro,3:parquet`")
+FILE_BLOCK_SIZE = Key("file.block-size", SIZE, None, _WC,
+    "bytes of rows in a row group of Parquet (default: 32 mb) and in a stripe of ORC (64 mb)")
 FILE_COMPRESSION = Key("file.compression", TEXT, "zstd", _WC, "codec of data files")
 FILE_COMPRESSION_PER_LEVEL = Key("file.compression.per.level", TEXT, None, _WC, "codecs of levels, `0:lz4,3:zstd`")
 FILE_COMPRESSION_ZSTD_LEVEL = Key("file.compression.zstd-level", whole(), 1, _WC, "level of the codec zstd")

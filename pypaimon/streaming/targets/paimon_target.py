@@ -13,7 +13,7 @@ from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.maintenance.commit_maintenance import When, is_automatic_maintenance
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.plan import PlanKind
-from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.position import POSTPONE_BUCKET, Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import needed
@@ -32,7 +32,13 @@ COPIED_FROM = "pypaimon.copied-from"
 """Option of a table made by a copy of a database: which table it is a copy of, and its columns."""
 
 _OF_THE_PLACE = ("path", "branch", "type", "provider", option_keys.ROWKIND_FIELD.name, COPIED_FROM)
-_OF_READS = ("scan.", "consumer", "incremental-", "log.", option_keys.DATA_FILE_EXTERNAL_PATHS.name)
+_OF_READS = (
+    "scan.", "consumer", "incremental-", "log.", option_keys.DATA_FILE_EXTERNAL_PATHS.name,
+    # The directory may be outside of the table, and that of another one.
+    option_keys.DATA_FILE_PATH_DIRECTORY.name,
+)  # fmt: skip
+# With these, batch readers see what compactions have made of the rows, and nobody may compact a copy.
+_OF_COMPACTED_READS = ("deletion-vectors.", option_keys.PK_CLUSTERING_OVERRIDE.name)
 _OF_MERGING = (
     option_keys.MERGE_ENGINE.name,
     "partial-update.",
@@ -51,9 +57,10 @@ _OF_MERGING = (
 def copied_schema(schema: TableSchema, columns: Sequence[Any], changes: Mapping[str, str]) -> Schema:
     """The schema of a new table that can hold a copy of some columns of another one.
 
-    It has the keys and options of the source, except for options of its location and of reads. If the stream of the
-    source gives merged changes (producer `lookup` or `full-compaction`), the copy does not merge again: the newest row
-    of a key counts, and the changes are its changelog.
+    It has the keys and options of the source, except for options of its location and of reads, and for those with which
+    batch readers would see its rows only once they are compacted (deletion vectors, postponed buckets). If the stream
+    of the source gives merged changes (producer `lookup` or `full-compaction`), the copy does not merge again: the
+    newest row of a key counts, and the changes are its changelog.
     """
     if schema.primary_keys and not {*schema.partition_keys} <= {*schema.primary_keys}:
         raise StreamConfigError("keys of the source move between partitions, and such tables are not written here")
@@ -94,7 +101,13 @@ def _options(schema: TableSchema) -> dict[str, str]:
     given: Mapping[str, str] = schema.options
     is_merged = _gives_merged_changes(schema)
     left_out = (*_OF_READS, *_OF_MERGING) if is_merged else _OF_READS
+    if schema.primary_keys:
+        left_out = (*left_out, *_OF_COMPACTED_READS)
     options = {key: value for key, value in given.items() if key not in _OF_THE_PLACE and not key.startswith(left_out)}
+    if option_keys.BUCKET.of(options) == POSTPONE_BUCKET:
+        options[option_keys.BUCKET.name] = "-1"
+        # As in Java, keys of dynamic buckets are whole.
+        options.pop(option_keys.BUCKET_KEY.name, None)
     return {**options, option_keys.CHANGELOG_PRODUCER.name: "input"} if is_merged else options
 
 
@@ -120,7 +133,8 @@ class PaimonTarget(TransactionTarget):
     than `deduplicate`, `sequence.field`, `ignore-delete`, `record-level.expire-time`.
 
     Args:
-        table: pypaimon's table. Columns are matched by name and cast. Columns that a batch lacks become null.
+        table: pypaimon's table. Columns are matched by name and cast. Columns that a batch lacks get their
+            default value, or become null.
         shared: Others write to the table too, such as the other shards of a stream. A full state is then added to the
             table. A stream that starts again with a state is refused, because deleted rows would be left over.
         commit_user: The user under which the table saves the position: the same after each restart, another one for
@@ -178,13 +192,9 @@ class PaimonTarget(TransactionTarget):
         values = rows if kinds is None else rows.drop_columns([ROW_KIND])
         self._check_columns(values.schema)
         types = {name: field.type for name, field in fields.items()}
-        columns = [
-            self._cast(values[field.name], field, types.get(field.name))
-            if field.name in values.schema.names
-            else pa.nulls(len(rows), field.type)
-            for field in self._schema
-        ]
-        fitted = pa.Table.from_arrays(columns, schema=self._schema)
+        given = [field for field in self._schema if field.name in values.schema.names]
+        columns = [self._cast(values[field.name], field, types.get(field.name)) for field in given]
+        fitted = pa.Table.from_arrays(columns, schema=pa.schema(given))
         return fitted if kinds is None else fitted.append_column(ROW_KIND, kinds)
 
     def _cast(self, values: pa.ChunkedArray, field: pa.Field, source: DataType | None) -> pa.ChunkedArray:
@@ -309,7 +319,8 @@ class PaimonRows(TransactionalTable):
         if batch.begins_state:
             self._begin_state(batch)
         if batch.num_rows:
-            self._current.write(self._fit(self._rows(batch), batch._fields))
+            # A null that the source holds is its value, also in a column that has a default value here.
+            self._current.write(self._fit(self._rows(batch), batch._fields), keeps_nulls=True)
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         held = self._current.position

@@ -31,7 +31,6 @@ from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from pypaimon.streaming.writing.routing import check_date_range
 from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 
@@ -176,7 +175,7 @@ class PendingRows:
         self.buckets_of: int | None = None
         self._settings = settings
         self._replaces_table = False
-        self._layout: tuple[pa.Schema, RowLayout] | None = None
+        self._layout: tuple[pa.Schema, bool, RowLayout] | None = None
         self._records: RecordWriter | None = None
         self._finished: list[CommitMessage] = []
         # What the table holds: `_state` is that of snapshot `_base`, with the rows that were written since.
@@ -212,13 +211,13 @@ class PendingRows:
         self._replaces_table = latest is not None and latest.total_record_count != 0
         return self._replaces_table
 
-    def aligned(self, data: Any) -> Iterable[pa.RecordBatch]:
-        """The rows in the table's columns. Rows that are in memory are all checked before the first one is returned.
-        Raises SchemaMismatchError if the columns do not fit, BadRowError if a row does not fit.
+    def aligned(self, data: Any, *, keeps_nulls: bool = False) -> Iterable[pa.RecordBatch]:
+        """The rows in the table's columns, as `row_layout` says. Rows that are in memory are all checked before the
+        first one is returned. Raises SchemaMismatchError if the columns do not fit, BadRowError if a row does not fit.
         """
         given = arrow_input(data)
-        layout = self._layout_of(given.schema)
-        aligned = (self._checked(layout.align(batch)) for batch in given.batches)
+        layout = self._layout_of(given.schema, keeps_nulls)
+        aligned = map(layout.align, given.batches)
         return list(aligned) if given.in_memory else aligned
 
     def write(self, batch: pa.RecordBatch, last: LastCommit | None) -> None:
@@ -290,17 +289,15 @@ class PendingRows:
 
     # The table's columns
 
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        check_date_range(batch, self.table)
-        return batch
-
-    def _layout_of(self, given: pa.Schema) -> RowLayout:
+    def _layout_of(self, given: pa.Schema, keeps_nulls: bool) -> RowLayout:
         known = self._layout
-        if known is None or not known[0].equals(given):
-            target = TargetTable.of(self.table)
-            narrowed = narrowed_schema(given, self.table.fields)
-            known = self._layout = given, row_layout(narrowed, target, kind_column=self.kind_column)
-        return known[1]
+        if known is not None and known[0].equals(given) and known[1] is keeps_nulls:
+            return known[2]
+        target = TargetTable.of(self.table)
+        narrowed = narrowed_schema(given, self.table.fields)
+        layout = row_layout(narrowed, target, kind_column=self.kind_column, keeps_nulls=keeps_nulls)
+        self._layout = given, keeps_nulls, layout
+        return layout
 
     # What the table holds
 

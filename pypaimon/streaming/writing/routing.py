@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.filtering.filters import float_bits
 from pypaimon.streaming.formats.binary_row_encoding import RowColumn, layouts, row_column, serialised
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -103,9 +102,6 @@ _Codes = npt.NDArray[np.int64]
 
 _UNAWARE_BUCKET = 0
 _MOST_NUMBERS = 1 << 40
-_DAYS = (-719_162, 2_932_896)
-_SECONDS = (-62_135_596_800, 253_402_300_799)
-_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
 class Router:
@@ -187,38 +183,3 @@ def _stable_order(codes: _Codes) -> _Codes:
     # Numpy sorts small integers without comparing them.
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
     return np.argsort(small, kind="stable")
-
-
-def _dated_keys(table: PaimonTable) -> list[str]:
-    bucket_key = (option_keys.BUCKET_KEY.of(table.options) or "").split(",")
-    keys = {*table.primary_keys, *table.partition_keys, *(name.strip() for name in bucket_key)}
-    return [
-        field.name for field in table.fields if field.name in keys and str(field.type).startswith(("DATE", "TIMES"))
-    ]
-
-
-def check_date_range(batch: pa.RecordBatch, table: PaimonTable) -> None:
-    """Check that columns hold years from 1 to 9999, because Python's dates, which name partitions, hold no others.
-    Raises BadRowError if a value is outside of that range; the message names the column.
-    """
-    for name in _dated_keys(table):
-        column = batch.column(name)
-        bounds = _bounds(column.type)
-        if bounds is None:
-            continue
-        found = pc.min_max(column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64()))
-        least, greatest = found["min"].as_py(), found["max"].as_py()
-        if least is not None and (least < bounds[0] or greatest > bounds[1]):
-            raise BadRowError(
-                f"Column '{name}' of {table.name} decides the partition or bucket of a row, and a row holds a time "
-                "outside of the years 1 to 9999 in it: such times are not written here."
-            )
-
-
-def _bounds(kind: pa.DataType) -> tuple[int, int] | None:
-    if pa.types.is_date32(kind):
-        return _DAYS
-    if not pa.types.is_timestamp(kind) or kind.unit not in _UNITS:
-        return None
-    unit = _UNITS[kind.unit]
-    return _SECONDS[0] * unit, _SECONDS[1] * unit + unit - 1

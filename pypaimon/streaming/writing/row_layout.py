@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.model.column_names import GivenNames, quoted
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array, normal_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.model.time_zone import TimeZone
@@ -31,6 +32,9 @@ _WHAT_ELSE = {
 }
 _INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _EXACT_FLOATS = {pa.float32(): (pa.int8(), pa.int16()), pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32())}
+_DAYS = (-719_162, 2_932_896)
+_SECONDS = (-62_135_596_800, 253_402_300_799)
+_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,6 +49,9 @@ class _Column:
     max_length: int | None
     default: pa.Array | None = None
     blobs: BlobForm | None = None
+    bounds: tuple[int, int] | None = (
+        None  # Of a DATE or TIMESTAMP that decides the partition or bucket; None: it does not
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,10 +85,12 @@ class TargetTable:
     rules: KindRules
     zone: TimeZone
     blobs: Mapping[str, BlobForm] = dataclasses.field(default_factory=dict)
+    dated: Sequence[str] = ()  # Its columns of times that decide the partition or bucket of a row
 
     @staticmethod
     def of(table: PaimonTable) -> TargetTable:
-        return TargetTable(table.name, table.fields, KindRules.of(table), table.zone, blob_forms(table.schema))
+        forms, dated = blob_forms(table.schema), _dated_keys(table)
+        return TargetTable(table.name, table.fields, KindRules.of(table), table.zone, forms, dated)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +123,8 @@ class RowLayout:
         values = self._normal(batch.column(column.source), field, column.shown)
         if column.max_length is not None:
             _check_length(values, column, self.table)
+        if column.bounds is not None:
+            _check_date_range(values, column, self.table)
         if column.blobs is not None and (problem := blob_problem(values, column.blobs)) is not None:
             raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}, and a row holds {problem}.")
         return values if column.default is None else pc.coalesce(values, column.default[0])
@@ -162,21 +173,24 @@ def row_layout(
     case_sensitive: bool = False,
     shown: Mapping[str, str] | None = None,
     advice: str = "",
+    keeps_nulls: bool = False,
 ) -> RowLayout:
     """Match given columns with those of a table, by name.
 
     A column that the table lacks is refused, so that a misspelled one is never lost. A column that is not given becomes
-    null if it is nullable, or its default value, as every null of that column does. The table's type must hold every
-    value of the given type, or be one whose values can be checked one by one (lengths, fractions of seconds).
+    null if it is nullable, or its default value, as every null of that column does (unless `keeps_nulls`). The table's
+    type must hold every value of the given type, or be one whose values can be checked one by one (lengths, fractions
+    of seconds).
 
     Args:
         kind_column: Column of row kinds; None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names must agree in case. If not, a name that differs only in case matches too.
+        keeps_nulls: Whether given nulls stay null in columns with a default value.
 
     Raises:
         SchemaMismatchError: They do not fit; the message names every difference.
     """
-    names = _Names(schema.names, case_sensitive, {field.name for field in table.fields})
+    names = GivenNames(schema.names, {field.name for field in table.fields}, case_sensitive=case_sensitive)
     kind = _kind_position(names, table, kind_column)
     problems, columns, used = [], [], set() if kind is None else {kind}
     for field in table.fields:
@@ -197,35 +211,21 @@ def row_layout(
         length = re.fullmatch(r"(?:VAR)?(?:CHAR|BINARY)\((\d+)\)(?: NOT NULL)?", str(field.type))
         limit = int(length[1]) if length else None
         form = table.blobs.get(field.name)
-        columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit, default, form))
+        if keeps_nulls and source is not None:
+            default = None
+        bounds = _date_bounds(target) if field.name in table.dated else None
+        columns.append(
+            _Column(field.name, source, target, field.type.nullable, str(field.type), limit, default, form, bounds)
+        )
     extra = [name for position, name in enumerate(schema.names) if position not in used]
     if extra:
-        problems.append(f"the table has no column {_quoted(extra)}{advice}")
+        problems.append(f"the table has no column {quoted(extra)}{advice}")
     if problems:
         raise SchemaMismatchError(f"The columns do not fit {table.name}: {'; '.join(problems)}. Nothing was written.")
     return RowLayout(table.name, tuple(columns), kind, table.rules)
 
 
-class _Names:
-    """Positions of given names. The same name comes first, then one that differs only in case, unless that is the name
-    of another column of the table (`own`)."""
-
-    def __init__(self, names: Sequence[str], case_sensitive: bool, own: Set[str]) -> None:
-        self._names = names
-        self._case_sensitive = case_sensitive
-        self._own = own
-
-    def find(self, wanted: str) -> int | None:
-        same = [position for position, name in enumerate(self._names) if name == wanted]
-        if not same and not self._case_sensitive:
-            others = ((position, name) for position, name in enumerate(self._names) if name not in self._own)
-            same = [position for position, name in others if name.lower() == wanted.lower()]
-        if len(same) > 1:
-            raise ValueError(f"columns {_quoted([self._names[each] for each in same])} all mean '{wanted}'")
-        return same[0] if same else None
-
-
-def _kind_position(names: _Names, table: TargetTable, kind_column: str | None) -> int | None:
+def _kind_position(names: GivenNames, table: TargetTable, kind_column: str | None) -> int | None:
     implied = kind_column is None
     name = ROW_KIND if kind_column is None else kind_column
     if implied and any(field.name == name for field in table.fields):
@@ -339,5 +339,30 @@ def _check_length(values: pa.Array, column: _Column, table: str) -> None:
         )
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
+def _dated_keys(table: PaimonTable) -> list[str]:
+    bucket_key = (option_keys.BUCKET_KEY.of(table.options) or "").split(",")
+    keys = {*table.primary_keys, *table.partition_keys, *(name.strip() for name in bucket_key)}
+    return [
+        field.name for field in table.fields if field.name in keys and str(field.type).startswith(("DATE", "TIMES"))
+    ]
+
+
+def _check_date_range(values: pa.Array, column: _Column, table: str) -> None:
+    """Check that a column holds years from 1 to 9999, because Python's dates, which name partitions, hold no others."""
+    assert column.bounds is not None
+    found = pc.min_max(values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64()))
+    least, greatest = found["min"].as_py(), found["max"].as_py()
+    if least is not None and (least < column.bounds[0] or greatest > column.bounds[1]):
+        raise BadRowError(
+            f"Column '{column.name}' of {table} decides the partition or bucket of a row, and a row holds a time "
+            "outside of the years 1 to 9999 in it: such times are not written here."
+        )
+
+
+def _date_bounds(kind: pa.DataType) -> tuple[int, int] | None:
+    if pa.types.is_date32(kind):
+        return _DAYS
+    if not pa.types.is_timestamp(kind) or kind.unit not in _UNITS:
+        return None
+    unit = _UNITS[kind.unit]
+    return _SECONDS[0] * unit, _SECONDS[1] * unit + unit - 1

@@ -202,8 +202,9 @@ class StreamWriter(_Writer):
         """Write the row changes in change records of a database, either all of them or none.
 
         An update becomes -U and +U, or only +U if the record lacks the old row. An update of the key becomes -D and +I.
-        Tombstones, and statements that do not change rows, are skipped. Values must fit the types of the table exactly.
-        Numbers, decimals, times and booleans may be given as text; bytes are given as the format encodes them.
+        Tombstones, and statements that do not change rows, are skipped. Columns match by name as those of `write`.
+        Values must fit the types of the table exactly. Numbers, decimals, times and booleans may be given as text;
+        bytes are given as the format encodes them.
 
         Args:
             records: Messages as in a topic (bytes or str), or parsed (mappings); None for a tombstone.

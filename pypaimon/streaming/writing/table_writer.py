@@ -118,9 +118,10 @@ class TableWriter:
                 raise StreamConfigError("rows were written already: commit() or abort() before the table is replaced")
             return self._pending.replace_table()
 
-    def write(self, data: Any) -> None:
+    def write(self, data: Any, *, keeps_nulls: bool = False) -> None:
+        """Write rows; see `StreamWriter.write`. With `keeps_nulls` no null becomes the default value of its column."""
         with self._turn():
-            self._write(data)
+            self._write(data, keeps_nulls=keeps_nulls)
 
     def write_changes(self, records: Iterable[ChangeRecord], settings: ChangeSettings) -> None:
         with self._turn():
@@ -133,8 +134,8 @@ class TableWriter:
             if found.rows.num_rows:
                 self._write(found.rows)
 
-    def _write(self, data: Any) -> None:
-        rows = self._pending.aligned(data)
+    def _write(self, data: Any, *, keeps_nulls: bool = False) -> None:
+        rows = self._pending.aligned(data, keeps_nulls=keeps_nulls)
         with self._ends_on_error("an error while rows were written"):
             for batch in rows:
                 self._pending.write(batch, self.last)

@@ -17,7 +17,7 @@ from pypaimon.streaming.options.table_kinds import BucketFunctionType
 from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.dynamic_buckets import BucketRules
-from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
+from pypaimon.streaming.writing.files.file_options import warn_about_files
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
 _LOG = StreamLog(__name__)
@@ -104,7 +104,7 @@ def warn_about_gaps(table: PaimonTable, *, maintains: bool = False) -> None:
         text = "some file indexes of %(table)s are not written (%(indexes)s): reads are correct, but skip fewer files"
         _LOG.warning("indexes_not_written", text, table=table.name, indexes=", ".join(map(str, unwritten)))
     warn_unsupported_maintenance(table, maintains=maintains)
-    warn_about_orc_zone(table)
+    warn_about_files(table, adds_rows=True)
 
 
 def _check_partition_columns(table: PaimonTable) -> None:

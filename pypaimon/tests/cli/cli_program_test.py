@@ -330,7 +330,10 @@ def test_tables_are_listed(program: Program) -> None:
     assert [line.strip() for line in program("tables").lines] == ["table", "db.events", "db.orders"]
     assert program("tables", "db", "-f", "json").records == [{"table": "db.events"}, {"table": "db.orders"}]
     found = program("tables", "dbs")
-    assert (found.code, found.err) == (1, "paimon-stream: there is no database dbs. Did you mean 'db'?\n")
+    assert (found.code, found.err) == (
+        2,
+        "paimon-stream: There is no database 'dbs' in this catalog. Did you mean 'db'?\n",
+    )
 
 
 def test_a_shell_completes_the_options_of_a_table() -> None:

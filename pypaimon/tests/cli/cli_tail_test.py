@@ -23,6 +23,7 @@ from pypaimon.streaming.cli.tables import start_of
 from pypaimon.streaming.model.time_zone import time_zone
 from support.docs.cli_runs import Program
 from support.samples import some
+from support.tables.handles import create_table, write_by_stream
 from support.tables.orders import CHANGES, ORDERS, append, catalog, change, create_orders, events, orders, write
 from support.tables.streamed_table import expire
 from support.tables.written_tables import key_value_table, rows
@@ -300,3 +301,16 @@ def test_starts(text: str, keywords: dict[str, Any]) -> None:
 def test_an_invalid_start_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match=re.escape(repr(text))):
         start_of(text, time_zone(None), NOW)
+
+
+def test_nanoseconds_are_printed_without_pandas(tables: Any, program: Program) -> None:
+    """Which the program does not import, and Python's own times lack."""
+    nanos = pa.timestamp("ns")
+    columns = pa.schema([("at", nanos), ("all", pa.list_(pa.struct([("in", nanos)])))])
+    table = create_table(tables, "nanos", columns)
+    write_by_stream(table, pa.table({"at": pa.array([-1], nanos), "all": [[{"in": 1}, None]]}, columns))
+    with program.start("tail", "db.nanos", "--format", "json") as running:
+        printed, errors = running.communicate(timeout=600)
+    assert (running.returncode, errors) == (0, "")
+    first, second = "1969-12-31T23:59:59.999999999", "1970-01-01T00:00:00.000000001"
+    assert json.loads(printed) == {"_row_kind": "+I", "at": first, "all": [{"in": second}, None]}

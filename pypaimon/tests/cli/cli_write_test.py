@@ -140,6 +140,17 @@ def test_files_that_are_read_from_their_end_through_a_pipe(
     assert ids(catalog) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_names_of_columns_may_differ_in_case(program: Program, catalog: Any, tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"rows.{form}"
+    path.write_text('{"ID": 1, "Name": "a"}\n' if form == "jsonl" else "ID,Name\n1,a\n")
+    assert program("write", "db.t", str(path)).code == 0
+    assert [(row["id"], row["name"]) for row in held(catalog)] == [(1, "a")]
+    path.write_text('{"ID": 2, "Id": 3}\n' if form == "jsonl" else "ID,Id\n2,3\n")
+    found = program("write", "db.t", str(path))
+    assert found.code == 1 and "columns 'ID', 'Id' all mean 'id'" in found.err
+
+
 def test_row_kinds_come_from_a_column(program: Program, catalog: Any, tmp_path: Path) -> None:
     kinds = [("+I", 1), ("+I", 2), ("-D", 1)]
     for name in ("_row_kind", "op"):

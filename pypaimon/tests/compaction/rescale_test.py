@@ -22,8 +22,11 @@ from pypaimon.streaming import (
     table_files,
 )
 from pypaimon.streaming.compaction import partition_rescale, rescale
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.doctor import diagnose
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.docs.cli_runs import Program
 from support.java.live import LiveJava
@@ -292,3 +295,21 @@ def test_java_continues_in_the_new_buckets(java: LiveJava, tmp_path: Path, produ
     shared.ours((2, "ours again"))
     compact(shared.table, full=True)
     shared.check()
+
+
+def test_the_snapshot_names_the_schema_that_is_the_latest_when_it_is_committed(tmp_path: Path) -> None:
+    table = created(tmp_path, {})
+    write(table, 1, range(8))
+    given = PaimonTable(altered(table, tmp_path, 3))
+
+    class AlteringFirst(Threads):
+        def execute(self, *arguments: Any, **named: Any) -> None:
+            change = SchemaChange.add_column("more", AtomicType("INT"))
+            CatalogFactory.create({"warehouse": str(tmp_path)}).alter_table("d.t", [change], False)
+            super().execute(*arguments, **named)
+
+    chosen = ChosenPartitions(given, {"p": 0})
+    report = partition_rescale.rescale_partitions(given, 3, chosen, dry_run=False, dividing=AlteringFirst(1))
+    (number,) = report.new_snapshot_ids
+    snapshot = json.loads((Path(given.path) / "snapshot" / f"snapshot-{number}").read_text())
+    assert snapshot["schemaId"] == given.new_directory().latest_schema().id == 2

@@ -303,6 +303,63 @@ def test_tables_of_a_database_have_transforms_of_their_own(tmp_path: Path) -> No
     assert {row["id"] for row in batch_read(others.catalog.get_table("copies.renamed"))} == {1, 2}
 
 
+def test_a_transform_that_raises_stops_its_table_alone(tmp_path: Path) -> None:
+    source, copies = Database(tmp_path / "w"), Database(tmp_path / "copies")
+    for name in ("bad", "good"):
+        source.create(name, 1)
+    target = PaimonDatabase(copies.catalog, "db")
+    end = {"configure": lambda stream: stream.with_end(latest=True)}
+    with pytest.raises(TablesFailedError, match="The transform of bad raised KeyError") as raised:
+        copy_database(source.catalog, "db", target, transforms={"bad": lambda rows: rows["missing"]}, **end)
+    assert isinstance(raised.value.errors["bad"].__cause__, KeyError)
+    assert copies.catalog.list_tables("db") == ["good"] and copies.rows("good") == [{"k": 1}]
+    copy_database(source.catalog, "db", target, **end)
+    assert copies.rows("bad") == [{"k": 1}]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "message"),
+    [
+        ({"ordres": {"k": "id"}}, r"transforms: there is no table 'ordres' in db\. Did you mean 'orders'\?"),
+        ({"events": {"k": "id"}}, "transforms: table 'events' is left out by include or exclude"),
+        ([{"k": "id"}], "transforms: expected a mapping by table, got builtins.list"),
+    ],
+)
+def test_transforms_of_tables_that_are_not_copied_are_refused(tmp_path: Path, transforms: Any, message: str) -> None:
+    source, copies = Database(tmp_path / "w"), Database(tmp_path / "copies")
+    for name in ("orders", "events"):
+        source.create(name, 1)
+    given = {"exclude": "events", "configure": lambda stream: stream.with_end(latest=True)}
+    target = PaimonDatabase(copies.catalog, "db")
+    with pytest.raises(StreamConfigError, match=message):
+        copy_database(source.catalog, "db", target, transforms=transforms, **given)
+    assert copies.catalog.list_tables("db") == []
+
+
+def test_a_filter_of_a_table_that_is_not_copied_is_refused(tmp_path: Path) -> None:
+    source, copies = Database(tmp_path / "w"), Database(tmp_path / "copies")
+    source.create("orders", 1)
+
+    def configure(stream: Any) -> None:
+        stream.with_end(latest=True).with_table("Orders", lambda builder: builder.with_filter("k > 3"))
+
+    with pytest.raises(StreamConfigError, match="with_table: there is no table 'Orders'"):
+        copy_database(source.catalog, "db", PaimonDatabase(copies.catalog, "db"), configure=configure)
+
+
+def test_the_transform_of_a_table_that_was_dropped_is_no_mistake(tmp_path: Path) -> None:
+    source, copies = Database(tmp_path / "w"), Database(tmp_path / "copies")
+    for name in ("orders", "events"):
+        source.create(name, 1)
+    given = {"transforms": {"events": {"k": "id"}}, "configure": lambda stream: stream.with_end(latest=True)}
+    for dropped in (False, True):
+        if dropped:
+            source.drop("events")
+            source.write("orders", 2)
+        copy_database(source.catalog, "db", PaimonDatabase(copies.catalog, "db"), **given)
+    assert len(copies.rows("orders")) == 2
+
+
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
 def test_soft_deletes_keep_deleted_rows(kind: str, tmp_path: Path) -> None:
     history, place = History(tmp_path / "w", f"deletes {kind}"), PLACES[kind](tmp_path)

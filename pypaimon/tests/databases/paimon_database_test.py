@@ -9,7 +9,7 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import PaimonDatabase, TablesFailedError, copy_database
+from pypaimon.streaming import PaimonDatabase, TablesFailedError, compact, copy_database
 from pypaimon.streaming.databases import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.errors import TargetError
 from support.samples import SOAK, sample_seed
@@ -176,3 +176,29 @@ def test_changes_at_random(database: Database, copies: Database, tmp_path: Path)
             copied(source, target, on_drop="drop")
             assert names(target) == set(changes.tables), seed
             check(source, target, *changes.tables)
+
+
+@pytest.mark.parametrize(
+    "options", [{"deletion-vectors.enabled": "true"}, {"bucket": "-2"}], ids=["vectors", "postponed"]
+)
+def test_rows_of_a_copy_are_seen_before_it_is_compacted(
+    database: Database, copies: Database, options: dict[str, str]
+) -> None:
+    """Of such a source, batch readers see what compactions have made of the rows."""
+    database.create("t", 1, 2, keyed=True, **{"bucket": "1", "changelog-producer": "lookup", **options})
+    compact(database.table("t"))
+    database.write("t", 3)
+    compact(database.table("t"))
+    copied(database, copies)
+    check(database, copies, "t")
+    assert rows_of(copies, "t") == [(1,), (2,), (3,)]
+
+
+def test_a_copy_does_not_share_the_directory_of_its_source(
+    database: Database, copies: Database, tmp_path: Path
+) -> None:
+    """Java deletes files that the table of a directory does not name."""
+    database.create("t", 1, data_file__path_directory=str(tmp_path / "elsewhere"))
+    copied(database, copies)
+    check(database, copies, "t")
+    assert len(list((tmp_path / "elsewhere").rglob("*.parquet"))) == 1

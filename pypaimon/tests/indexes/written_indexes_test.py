@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory
+from pypaimon.schema.schema_change import SchemaChange
 from pyroaring import BitMap
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
+from pypaimon.streaming.compaction import rewrite_file_index
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.indexes.bitmap import BitmapIndex
@@ -26,7 +28,7 @@ from pypaimon.streaming.indexes.file_index import FileIndex, IndexedColumn
 from pypaimon.streaming.indexes.range_bitmap import BsiIndex, RangeBitmapIndex
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
 from support.java.live import LiveJava
-from support.tables.handles import create_table, current_files, read_with
+from support.tables.handles import batch_read, create_table, current_files, read_with, write_by_stream
 from support.tables.written_tables import key_value_table, rows
 
 JAVAS = java_indexes()
@@ -56,7 +58,7 @@ def test_an_index_is_that_of_java(sample: JavaIndex) -> None:
     index = FileIndex([IndexedColumn(COLUMN, kind, options)], pa.schema([(COLUMN, sample.values.type)]))
     for values in (sample.values[:3], sample.values[3:]):
         index.add(pa.table({COLUMN: values}))
-    ours, javas = part(index.data()), part(sample.data)
+    ours, javas = part(encode_container(index.parts())), part(sample.data)
     if kind != "bitmap":
         assert ours == javas
         return
@@ -180,7 +182,9 @@ def test_ranges_of_integers_are_those_of_the_values(numbers: list[int | None], b
     for kind in ("range-bitmap", "bsi"):
         index = FileIndex([IndexedColumn(COLUMN, kind, {"chunk-size": chunk})], pa.schema([(COLUMN, pa.int64())]))
         index.add(pa.table({COLUMN: pa.array(numbers, pa.int64())}))
-        reading = (RangeBitmapIndex if kind == "range-bitmap" else BsiIndex)(part(index.data()), KeyType("q", int))
+        reading = (RangeBitmapIndex if kind == "range-bitmap" else BsiIndex)(
+            part(encode_container(index.parts())), KeyType("q", int)
+        )
         expect(reading, numbers, bound)
 
 
@@ -195,7 +199,7 @@ def test_ranges_of_texts_are_those_of_the_values(texts: list[str | None], bound:
     )
     index.add(pa.table({COLUMN: pa.array(texts, pa.string())}))
     keys = [None if each is None else each.encode() for each in texts]
-    expect(RangeBitmapIndex(part(index.data()), KeyType(None, str.encode)), keys, bound.encode())
+    expect(RangeBitmapIndex(part(encode_container(index.parts())), KeyType(None, str.encode)), keys, bound.encode())
 
 
 def expect(index: Any, keys: list[Any], bound: Any) -> None:
@@ -224,7 +228,7 @@ def test_a_number_without_an_absolute_value_leaves_its_file_without_the_index(wa
     wanted = stream_read_builder(table).new_predicate_builder().less_than("k", 0)
     builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True).with_filter(wanted)
     assert [row["k"] for row in read_with(builder)] == [-(1 << 63)]
-    assert sorted(len(index_parts(file.embedded_index)) for file in current_files(table)) == [0, 1]
+    assert sorted(file.embedded_index is not None for file in current_files(table)) == [False, True]
 
 
 def test_a_container_holds_texts_as_java_writes_them() -> None:
@@ -341,3 +345,20 @@ def test_a_writer_logs_once_which_indexes_it_does_not_write(tmp_path: Path, capl
     (line,) = (each for each in told if each["event"] == "indexes_not_written")
     assert line["indexes"] == "bsi of v, bitmap of v[x]"
     assert line["table"] == "db.w"
+
+
+def test_without_an_index_there_is_no_file_of_one(warehouse: Any) -> None:
+    columns = pa.schema([("n", pa.int64())])
+    options = {"file-index.bsi.columns": "n", "file-index.in-manifest-threshold": "0 b"}
+    table = create_table(warehouse, "i", columns, options=options)
+    # The least BIGINT cannot be in such an index.
+    for values in ([-(2**63), 1], [2, 3]):
+        write_by_stream(table, pa.table({"n": values}, columns))
+    files = sorted(current_files(table), key=lambda file: file.creation_time)
+    assert [file.embedded_index for file in files] == [None, None]
+    assert [file.extra_files for file in files] == [[], [f"{files[1].file_name}.index"]]
+    warehouse.alter_table("db.i", [SchemaChange.remove_option("file-index.bsi.columns")], False)
+    table = warehouse.get_table("db.i")
+    assert rewrite_file_index(table).before.files == 1
+    assert [file.extra_files for file in current_files(table)] == [[], []]
+    assert sorted(row["n"] for row in batch_read(table)) == [-(2**63), 1, 2, 3]

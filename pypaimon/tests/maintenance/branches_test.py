@@ -14,8 +14,10 @@ import pytest
 from pypaimon.streaming import (
     ConsumerManager,
     MaintenancePolicy,
+    PositionBeyondLatestError,
     PositionExpiredError,
     StreamConfigError,
+    TableChangedError,
     compact,
     maintain,
 )
@@ -503,3 +505,18 @@ def _all_changes(table: Table) -> list[Any]:
     builder = table.builder().with_start("earliest")
     with builder.new_streaming_scan() as scan:
         return [row for plan in available(scan) for row in rows(builder.new_read(), plan)]
+
+
+@pytest.mark.parametrize("tag", ["fork", None], ids=["of a tag", "empty"])
+def test_readers_and_writers_of_a_deleted_branch_find_it_out(table: Table, tag: str | None) -> None:
+    """As those of a dropped table do."""
+    create_branch(table.handle(), "b", tag=tag)
+    builder = table.builder(branch="b").with_poll_interval_ms(1)
+    with table.writer(branch="b").open_sync() as writer, builder.open_sync() as stream:
+        assert (stream.poll(60) if tag else stream.poll(0.1)) is None or tag
+        writer.write(table.arrow_rows([9]))
+        delete_branch(table.handle(), "b")
+        with pytest.raises(TableChangedError, match="was dropped"):
+            writer.commit()
+        with pytest.raises((TableChangedError, PositionBeyondLatestError)):
+            stream.poll(60)

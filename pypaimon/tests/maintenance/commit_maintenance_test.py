@@ -438,7 +438,11 @@ def test_other_words_are_refused(table: Table) -> None:
     ):
         with pytest.raises(StreamConfigError, match="'off' or 'auto'"):
             call()
-    wrong = table.handle(snapshot__num_retained__min="5", snapshot__num_retained__max="1")
-    with pytest.raises(StreamConfigError), stream_write_builder(wrong).with_maintenance("auto").open_sync():
-        pass
+    for options in (
+        {"snapshot__num_retained__min": "5", "snapshot__num_retained__max": "1"},
+        {"partition__expiration_time": "a while"},
+        {"partition__idle_time_to_done": "a while"},
+    ):
+        with pytest.raises(StreamConfigError):
+            stream_write_builder(table.handle(**options)).with_maintenance("auto").open_sync().__enter__()
     assert not table.ids()

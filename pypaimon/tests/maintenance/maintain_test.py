@@ -82,6 +82,16 @@ def test_the_options_of_the_table_decide(tmp_path: Path) -> None:
     assert maintain(table.handle()).plan.is_empty
 
 
+def test_a_misspelled_option_is_refused_before_anything_expires(table: Table) -> None:
+    for key, meant in (
+        ("snapshot__time_retaind", "snapshot.time-retained"),
+        ("tag__num_retained_mx", "tag.num-retained-max"),
+    ):
+        with pytest.raises(StreamConfigError, match=f"Did you mean '{meant}'"):
+            maintain(table.handle(**{key: "7"}), LATEST_ONLY)
+    assert table.ids() == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_second_run_has_nothing_to_do(table: Table) -> None:
     maintain(table.handle(), LATEST_ONLY)
     assert maintain(table.handle(), LATEST_ONLY).plan.is_empty

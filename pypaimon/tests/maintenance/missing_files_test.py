@@ -7,9 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import StoreError
+from pypaimon.streaming import StoreError, compact, table_files
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import remove_missing_files
+from support.tables.evolving_table import EvolvingTable
+from support.tables.handles import current_files, write_by_stream
 from support.tables.streamed_table import Table
 
 
@@ -59,3 +61,44 @@ def test_a_listing_that_fails_removes_nothing(table: Table, monkeypatch: pytest.
     with pytest.raises(StoreError):
         remove_missing_files(table.handle())
     assert table.latest() == 4
+
+
+def test_a_file_with_deleted_rows_is_removed_with_its_deletion_vector(tmp_path: Path) -> None:
+    columns = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())])
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", "target-file-size": "1 b"}
+    table = Table(tmp_path, "t", columns=columns, primary_keys=["k"], **options)
+    for keys in ([0, 1, 2, 3], [1], [2]):
+        table.write(pa.table({"k": keys, "v": [len(keys)] * len(keys)}, columns), by=write_by_stream)
+        compact(table.handle())
+    # One row is in a file, and those of 1 and 2 have a deleted one.
+    expected = [(0, 4), (1, 1), (2, 1), (3, 4)]
+    assert table.rows() == expected and table_files(table.handle()).files.files == 6
+    lost = min(
+        (file for file in current_files(table.handle()) if file.min_key.values == [1]),
+        key=lambda file: file.creation_time,
+    )
+    (path,) = table.path.rglob(lost.file_name)
+    path.unlink()
+    report = remove_missing_files(table.handle())
+    assert (report.paths, report.rows) == ((str(path),), 1) and table_files(table.handle()).files.files == 5
+    assert table.rows() == expected
+    compact(table.handle(), full=True)
+    assert table.rows() == expected
+
+
+@pytest.mark.parametrize("lost", ["the rows", "an update"])
+def test_rows_of_data_evolution_go_whole(tmp_path: Path, lost: str) -> None:
+    """Without one of its files a row would have nulls, or values from before an update."""
+    table = EvolvingTable(tmp_path)
+    table.numbered(3)
+    first = set(table.at.data_files())
+    table.numbered(3)
+    others = set(table.at.data_files())
+    table.update({1: {"a": "new"}})
+    table.delete(2, 4)
+    (path,) = first if lost == "the rows" else set(table.at.data_files()) - others
+    path.unlink()
+    report = remove_missing_files(table.handle)
+    assert report.paths == (str(path),) and report.rows == 3
+    table.model = {row_id: row for row_id, row in table.model.items() if row_id > 2}
+    table.check()

@@ -23,7 +23,7 @@ from pypaimon.streaming import StreamConfigError, StreamReadBuilder, Unsupported
 from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
-from pypaimon.streaming.options.option_key import BOOLEAN, TEXT, OptionKey
+from pypaimon.streaming.options.option_key import BOOLEAN, DURATION, TEXT, OptionKey
 from pypaimon.streaming.options.start import NAMED_STARTS, Start, StartMode
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
@@ -457,3 +457,13 @@ def test_a_table_whose_words_are_of_another_case_reads_alike(tmp_path: Path, eng
     with builder.open_sync() as opened:
         (state,) = opened
     assert state.data.to_pylist() == [{"k": 1, "v": "first"}]
+
+
+def test_durations_have_the_units_of_java() -> None:
+    """Its `TimeUtils`, where a word of several letters may end with an s."""
+    units = {"ms": ("ms", "milli", "millisecond"), "s": ("s", "sec", "second"), "min": ("m", "min", "minute")}
+    units |= {"h": ("h", "hour"), "d": ("d", "day"), "ns": ("ns", "nano", "nanosecond"), "us": ("µs", "micro")}
+    for unit, words in units.items():
+        plurals = [f"{word}s" for word in words if word not in ("ms", "s", "m", "min", "h", "d", "ns", "µs")]
+        for word in (*words, *plurals):
+            assert DURATION.read("k", f"7000000 {word}", {}) == DURATION.read("k", f"7000000{unit.upper()}", {}), word

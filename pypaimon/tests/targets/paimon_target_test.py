@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
+from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.streaming import (
     PaimonTarget,
@@ -22,6 +23,7 @@ from pypaimon.streaming import (
 )
 from support.corpus.cases import load
 from support.tables.copied_table import at, batches, changed, keyed, rows_of, stream
+from support.tables.handles import batch_read, write_by_stream
 from support.tables.orders import COLUMNS, append, catalog, create_orders, events, orders, state_of
 from support.tables.streamed_table import Table
 
@@ -314,3 +316,26 @@ def test_a_table_with_a_column_that_pypaimon_cannot_write_is_refused() -> None:
     table = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t")
     with pytest.raises(UnsupportedTableError, match="column 's' of type MULTISET<STRING>, which pypaimon cannot write"):
         PaimonTarget(table)
+
+
+@pytest.mark.parametrize("how", ["replicate", "copy_stream"])
+def test_nulls_of_the_source_stay_in_columns_with_default_values(tables: Any, how: str) -> None:
+    """A column that the source lacks gets its default value, though."""
+    fields = [
+        DataField(0, "k", AtomicType("INT", False)),
+        DataField(1, "v", AtomicType("INT")),
+        DataField(2, "w", AtomicType("INT")),
+    ]
+    defaults = [fields[0], *(DataField(each.id, each.name, each.type, default_value="7") for each in fields[1:])]
+    for name, given in (("source", fields[:2]), ("copy", defaults)):
+        tables.create_table(f"db.{name}", Schema(given, primary_keys=["k"], options={"bucket": "1"}), False)
+    source, copy = tables.get_table("db.source"), tables.get_table("db.copy")
+    write_by_stream(source, pa.table({"k": pa.array([1, 2], pa.int32()), "v": pa.array([None, 3], pa.int32())}))
+    builder = stream_read_builder(source).with_end(latest=True)
+    if how == "replicate":
+        replicate(builder, PaimonTarget(copy))
+    else:
+        with stream_write_builder(copy).with_commit_user("copy").open_sync() as writer:
+            copy_stream(builder, writer)
+    expected = [{"k": 1, "v": None, "w": 7}, {"k": 2, "v": 3, "w": 7}]
+    assert sorted(batch_read(tables.get_table("db.copy")), key=lambda row: row["k"]) == expected

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.files.statistics import ColumnBounds, StatsMode
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from support.tables.handles import create_table, write_by_stream
+from support.tables.handles import batch_read, create_table, write_by_stream
 from support.tables.written_rows import commit, recount, rows_of, stored, write
 
 pytestmark = pytest.mark.slow
@@ -264,3 +265,29 @@ def test_values_that_hardly_repeat_get_no_dictionary(warehouse: Any) -> None:
         if column.has_dictionary_page
     }
     assert with_dictionary == {"few", "null", "list.list.element"}
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_block_size_bounds_row_groups_and_stripes(warehouse: Any, keyed: bool) -> None:
+    rows = pa.table({"id": range(24_000), "name": [f"n{each:09}" for each in range(24_000)], "v": [0.5] * 24_000})
+    for number, (format_, block) in enumerate(
+        [("parquet", None), ("parquet", "128 kb"), ("orc", "32 kb"), ("orc", "0")]
+    ):
+        options = {"file.format": format_, "bucket": "1" if keyed else "-1", "file.compression": "none"}
+        options |= {} if block is None else {"file.block-size": block}
+        table = create_table(warehouse, f"t{number}", COLUMNS, options=options, **(KEYED if keyed else {}))
+        write_by_stream(table, rows)
+        (path,) = Path(table.table_path).rglob(f"*.{format_}")
+        blocks = pq.ParquetFile(path).num_row_groups if format_ == "parquet" else orc.ORCFile(path).nstripes
+        assert (blocks > 4) if block in ("128 kb", "32 kb") else (blocks == 1), (format_, block, blocks)
+        assert sorted(row["id"] for row in batch_read(table)) == [*range(24_000)]
+
+
+def test_options_of_files_without_effect_are_logged_once(warehouse: Any, caplog: pytest.LogCaptureFixture) -> None:
+    options = {"parquet.encryption.footer.key": "secret", "parquet.write-page-index.enabled": "false"}
+    table = create_table(warehouse, "t", COLUMNS, options=options)
+    for _ in range(2):
+        write_by_stream(table, pa.table({"id": [1]}))
+    compact(table, full=True)
+    (found,) = [each.paimon for each in caplog.records if each.paimon["event"] == "file_options_ignored"]
+    assert found["options"] == "parquet.encryption.footer.key" and "secret" not in caplog.text

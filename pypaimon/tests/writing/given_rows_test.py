@@ -13,7 +13,9 @@ import pytest
 
 from pypaimon.streaming import StreamConfigError, stream_write_builder
 from pypaimon.streaming.errors import BadRowError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing import pending_rows, record_writer
+from pypaimon.streaming.writing.row_layout import TargetTable, row_layout
 from support.process_state import descriptors
 from support.tables.handles import batch_read, create_table, write_by_stream
 from support.tables.written_tables import key_value_table
@@ -122,6 +124,10 @@ def test_years_that_python_lacks_are_refused_in_keys_and_the_writer_continues(
             writer.write(pa.table({"at": late, "v": soon}))
         writer.write(pa.table({"at": soon, "v": late}))
         assert writer.commit().written.rows == 1
+    # The tasks of Spark have the layout alone.
+    layout = row_layout(pa.schema([("at", kind)]), TargetTable.of(PaimonTable(table)))
+    with pytest.raises(BadRowError, match=r"Column 'at' of db\.t decides the partition or bucket"):
+        layout.align(pa.record_batch({"at": late}))
 
 
 def test_files_of_many_partitions_are_open_a_bounded_number_at_a_time(

@@ -156,3 +156,20 @@ def test_rows_after_a_new_column_win_though_others_committed_meanwhile(table: Ta
         writer.write_changes([insert(k=1, v="last", w="new")], "debezium-json", on_new_column="add")
         writer.commit()
     assert table.rows() == [(1, "last", "new"), (2, "b", None)]
+
+
+@pytest.mark.parametrize("policy", ["fail", "ignore", "add"])
+def test_columns_match_without_case_as_those_of_rows(tmp_path: Path, policy: Any) -> None:
+    """With "ignore" their values would be lost, with "add" they would be in new columns."""
+    table = key_value_table(tmp_path, bucket="1")
+    types = {"schema": {"fields": [{"field": "after", "fields": [{"field": "K", "type": "int64"}]}]}}
+    first = {**types, "payload": {"op": "c", "before": None, "after": {"K": 1, "V": "a"}}}
+    with table.writer().open_sync() as writer:
+        writer.write_changes([first, insert(K=2, v="b")], "debezium-json", on_new_column=policy)
+        writer.write_changes([update({"K": 2, "V": "b"}, {"K": 3, "V": "c"})], "debezium-json", on_new_column=policy)
+        writer.commit()
+        # The column of exactly that name is meant, and the other one is unknown.
+        with pytest.raises(BadChangeError, match=r"column 'V'.*lacks this column"):
+            writer.write_changes([insert(k=4, v="a", V="b")], "debezium-json")
+    assert table.rows() == [(1, "a"), (3, "c")]
+    assert [field.name for field in table.handle().fields] == ["k", "v"]

@@ -14,12 +14,13 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.orc_local_zones import is_legacy
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.formats.registry import WRITABLE
+from pypaimon.streaming.formats.registry import FORMATS, WRITABLE
 from pypaimon.streaming.indexes.file_index import IndexOptions
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.file_paths import SpelledPath
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type, holds_local_timestamps
+from pypaimon.streaming.model.data_types import type_names
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options import option_keys
@@ -60,6 +61,7 @@ class FileOptions:
     target_bytes: int  # A file ends once it has this many bytes
     thin: bool  # Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`)
     page_index: bool
+    block_bytes: int | None = None  # Bytes of rows in a row group of Parquet, and in a stripe of ORC; None: the default
     level: int = 0  # Level of the files: 0 for new rows, above it for compacted ones
     # The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC
     orc_zone: TimeZone | None = None
@@ -108,6 +110,7 @@ class FileOptions:
             target_file_bytes(options, keyed),
             keyed and option_keys.DATA_FILE_THIN_MODE.of(options),
             option_keys.PARQUET_WRITE_PAGE_INDEX_ENABLED.of(options),
+            option_keys.FILE_BLOCK_SIZE.of(options) or None,
             level,
             orc_zone(options),
         )
@@ -169,7 +172,7 @@ def _of_level(options: TableOptions, level: int, key: OptionKey[str, None]) -> s
     return None
 
 
-def warn_about_orc_zone(table: PaimonTable) -> None:
+def _warn_about_orc_zone(table: PaimonTable) -> None:
     """Log, once in a process, that Java reads columns of a table correctly in one time zone only."""
     options = table.options
     columns = [field.name for field in table.fields if holds_local_timestamps(arrow_type(field.type))]
@@ -184,6 +187,28 @@ def warn_about_orc_zone(table: PaimonTable) -> None:
             "another zone with the option 'time-zone', or set 'orc.timestamp-ltz.legacy.type' to 'false'"
         )
         _LOG.warning("orc_time_zone", text, table=table.name, columns=", ".join(columns), zone=warning[1])
+
+
+def warn_about_files(table: PaimonTable, *, adds_rows: bool) -> None:
+    """Log what readers of Java may miss in new files. `adds_rows`: They are of new rows, and not of a compaction."""
+    _warn_about_orc_zone(table)
+    _warn_about_ignored_options(table, adds_rows)
+
+
+def _warn_about_ignored_options(table: PaimonTable, adds_rows: bool) -> None:
+    """Log, once in a process, the options of new files that Java heeds and that have no effect here."""
+    options, known = table.options, option_keys.known_names()
+    prefixes = tuple(f"{name}." for name in FORMATS)
+    ignored = [key for key in options if key.startswith(prefixes) and key not in known]
+    vectors = option_keys.VECTOR_FILE_FORMAT
+    if adds_rows and vectors.set_as(options) and any("VECTOR" in type_names(field.type) for field in table.fields):
+        ignored.append(vectors.name)
+    # Not their values: keys of an encryption may be among them.
+    shown = ", ".join(sorted(ignored))
+    if ignored and (table.path, shown) not in _warned:
+        _warned.add((table.path, shown))
+        text = "files of %(table)s are written without options that those of Java heed: %(options)s"
+        _LOG.warning("file_options_ignored", text, table=table.name, options=shown)
 
 
 class BucketFiles:

@@ -20,7 +20,7 @@ from pypaimon.streaming.errors import BadRowError, PaimonStreamError, StoreError
 from pypaimon.streaming.formats.file_format import FormatWriter, WriteSettings
 from pypaimon.streaming.formats.registry import FORMATS, new_file
 from pypaimon.streaming.indexes.column_index import kind_of
-from pypaimon.streaming.indexes.container import INDEX_FILE
+from pypaimon.streaming.indexes.container import INDEX_FILE, encode_container
 from pypaimon.streaming.indexes.file_index import FileIndex
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
@@ -229,11 +229,14 @@ class NewFile:
             self._files.table.file_io.delete_quietly(path)
 
     def _indexed(self) -> tuple[bytes | None, list[str]]:
-        """Its indexes if they are small; otherwise the names of the files that hold them."""
+        """Its indexes if they are small; otherwise the names of the files that hold them. Neither if there are none."""
         if self._index is None or self._kind.indexes is None:
             return None, []
-        data = self._index.data()
-        if len(data) <= self._kind.indexes.embedded_bytes:
+        parts = self._index.parts()
+        if not parts:
+            return None, []
+        data = encode_container(parts)
+        if self._kind.indexes.are_embedded(parts, data):
             return data, []
         return None, [self._extra_file(INDEX_FILE, data)]
 
@@ -280,7 +283,9 @@ class NewFile:
                 field = BlobStorage.of(self._files.table.schema).as_read(field)
             return BlobEncoder(stream, schema, field, self._blob)
         kind, options = self._kind, self._files.options
-        settings = WriteSettings(kind.compression, options.zstd_level, options.page_index, options.orc_zone)
+        settings = WriteSettings(
+            kind.compression, options.zstd_level, options.page_index, options.block_bytes, options.orc_zone
+        )
         return new_file(kind.format, stream, schema, settings)
 
     @contextlib.contextmanager
@@ -299,7 +304,8 @@ class NewFile:
 
 
 MOST_PIECE_BYTES = 32 << 20
-"""Bytes of rows, as Arrow counts them, after which a file is checked for its size. A row group of Parquet."""
+"""Bytes of rows, as Arrow counts them, after which a file is checked for its size, unless `file.block-size` says it. A
+row group of Parquet."""
 
 
 class RollingFiles:
@@ -327,7 +333,7 @@ class RollingFiles:
             }
         self._open: NewFile | None = None
         self._done: list[DataFileMeta] = []
-        self._piece_bytes = min(MOST_PIECE_BYTES, files.options.target_bytes)
+        self._piece_bytes = min(files.options.block_bytes or MOST_PIECE_BYTES, files.options.target_bytes)
         self._pending: list[pa.Table] = []
         self.pending_bytes = 0  # Of rows that are not in a file yet
 
