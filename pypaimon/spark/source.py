@@ -80,8 +80,9 @@ class PaimonDataSource(datasource.DataSource):
 def register(spark: Any) -> None:
     """Register the data source with a session, classic or Spark Connect. Idempotent.
 
-    Needed only where Spark's own discovery does not see the installation: an editable install, or a Connect server
-    without the package on its Python path. The package must be installed on driver and executors in any case.
+    Needed only where Spark ends with "Failed to find the data source: pypaimon", because it did not see the package on
+    the driver's Python path: a Connect server without it, or a session that was older than the installation. The
+    package must be installed on driver and executors in any case.
 
     Args:
         spark: A `SparkSession`.

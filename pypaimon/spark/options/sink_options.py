@@ -41,7 +41,8 @@ _ALIASES = {
 _SCHEMA = OptionSchema(_OWN, aliases=_ALIASES, table_families=_JAVA_FAMILIES, ignored=_SPARKS)
 _OF_CATALOG = (
     "Spark passes no options of a catalog table to a writer: INSERT INTO name WITH (warehouse = '...', table = "
-    "'db.name') ..., or into a temporary view USING pypaimon."
+    "'db.name') ..., or into a temporary view USING pypaimon. CREATE TABLE ... AS SELECT: write the rows with option "
+    "'create-table' = 'true' (df.write), then CREATE TABLE name USING pypaimon OPTIONS (...), without columns."
 )
 
 

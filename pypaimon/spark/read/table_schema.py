@@ -14,7 +14,10 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
-_WHAT_TO_DO = "Correct the schema, or call load() again if the table was altered."
+_WHAT_TO_DO = (
+    "Correct the schema, or call load() again if the table was altered (in SQL: create the entry of Spark's catalog "
+    "again)."
+)
 
 
 def source_schema(stream: ResolvedStream, options: SourceOptions) -> StructType:

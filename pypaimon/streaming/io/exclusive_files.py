@@ -98,11 +98,28 @@ class ExclusiveFiles:
             make_home(path, directories)
         elif is_renamed(path) and not directories and not self._file_io.exists(home := path.rsplit("/", 1)[0]):
             raise FileNotFoundError(home)
+        if _place(path) is not None:
+            self.check(path)
+        return self._create(path, data)
+
+    def check(self, path: str) -> None:
+        """Refuse a store that cannot create files exclusively, or overwrites them. Its answer is remembered.
+
+        Raises:
+            StreamConfigError: As `create`.
+            OSError: The request failed.
+        """
         place = _place(path)
-        if place is not None and place not in self._proven:
+        if place is None:
+            if self._objects.serves(path) and not self._objects.creates(path):
+                # The client is trusted after it has agreed with the FileIO once.
+                with suppress(FileNotFoundError):
+                    self._read(path)
+            if not self._objects.creates(path):
+                raise _refused(path, self._objects.why_not_created(path))
+        elif place not in self._proven:
             self._probe(path.rsplit("/", 1)[0])
             self._proven.add(place)
-        return self._create(path, data)
 
     def _probe(self, directory: str) -> None:
         probe = f"{directory}/{_PROBE}{uuid4().hex}"
@@ -140,9 +157,7 @@ class ExclusiveFiles:
             return self._is_renamed_to(path, data)
         made = self._objects.create(path, data)
         if made is None:
-            # The client is trusted after it has agreed with the FileIO once.
-            with suppress(FileNotFoundError):
-                self._read(path)
+            self.check(path)
             made = self._objects.create(path, data)
         if made is None:
             raise _refused(path, self._objects.why_not_created(path))

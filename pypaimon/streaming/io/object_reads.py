@@ -153,6 +153,10 @@ class ObjectReads:
             return False
         return True
 
+    def serves(self, path: str) -> bool:
+        """Whether the client serves a path. Makes no request."""
+        return self._client(path) is not None
+
     def creates(self, path: str) -> bool:
         """Whether `create` works there. The first call of a process for a bucket probes it with four requests.
 

@@ -308,6 +308,10 @@ class Store(RetriedRequests):
         """
         return self._one("write", path, partial(self._exclusive.create, data=data, directories=directories))
 
+    def check_exclusive(self, path: str) -> None:
+        """Refuse a store in which `create_exclusive` would fail, before anything is written. Raises as that."""
+        self._one("write", path, self._exclusive.check)
+
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
         with suppress(FileNotFoundError):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import FileType
 from pypaimon import CatalogFactory, Schema
@@ -24,6 +25,8 @@ from pypaimon.streaming import (
     MaintenanceConflictError,
     MaintenancePolicy,
     PaimonTarget,
+    ParquetTarget,
+    StreamConfigError,
     StreamReadBuilder,
     compact,
     copy_stream,
@@ -285,6 +288,28 @@ def test_a_copy_continues_where_it_ended(lake: Lake) -> None:
         latest = [each.handle().snapshot_manager().get_latest_snapshot().id for each in (copied, replicated)]
         assert latest == [key + 1] * 2
     assert copied.keys() == replicated.keys() == [0, 1, 2, 100]
+
+
+@pytest.mark.parametrize("lake", STORES, indirect=True)
+def test_a_directory_of_parquet_files_has_each_row_once(lake: Lake) -> None:
+    source, directory = lake.create(keyed=False), f"{lake.options['warehouse']}/files-{uuid4().hex}"
+    store, _ = source.store()
+
+    def copy(_: int) -> bool:
+        with suppress(StreamConfigError):
+            target = ParquetTarget(directory, options=lake.options)
+            replicate(stream_read_builder(source.handle()).with_end(latest=True), target)
+            return True
+        return False
+
+    for key in range(3):
+        source.write(key, 100 + key)
+        # Of several at once one publishes the plan; the others find it, or are refused.
+        assert any(at_once(3, copy))
+    names = store.list_names(directory)
+    assert sorted(names) == [f"plan-{number:012}.parquet" for number in (1, 2, 3)]
+    files = [pq.read_table(pa.BufferReader(store.read(f"{directory}/{name}"))) for name in names]
+    assert sorted(pa.concat_tables(files)["k"].to_pylist()) == [0, 1, 2, 100, 101, 102]
 
 
 def life(catalog: Any, copies: Path) -> list[tuple[Any, Counter[str]]]:

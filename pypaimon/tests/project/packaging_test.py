@@ -6,6 +6,7 @@ Building and installing take time, so one environment serves all: it has the whe
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -118,6 +119,21 @@ def test_the_source_distribution_holds_what_the_wheel_needs(distributions: Path)
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "NOTICE", "README.md", "pyproject.toml", "pypaimon/streaming/py.typed"} <= names
     assert [name for name in names if re.match(r"(pypaimon/tests|docs|benchmarks|examples)/", name)] == []
+
+
+def test_spark_finds_the_source_of_an_editable_install(distributions: Path, tmp_path: Path) -> None:
+    """It looks for modules in directories, and does not see those of an import hook."""
+    run("tar", "-xzf", next(distributions.glob("*.tar.gz")), "-C", tmp_path)
+    (source,) = tmp_path.iterdir()
+    build = "import build_backend; print(build_backend.build_editable('.'))"
+    wheel = source / run(sys.executable, "-c", build, cwd=source).splitlines()[-1]
+    site = tmp_path / "site"
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel)
+    assert [each.name for each in pkgutil.iter_modules([str(site)]) if each.name.startswith("pyspark_")] == [
+        "pyspark_pypaimon"
+    ]
+    (record,) = site.glob("*.dist-info/RECORD")
+    assert "pyspark_pypaimon.py,sha256=" in record.read_text()
 
 
 def test_an_index_would_take_both(distributions: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
@@ -17,6 +18,7 @@ from pypaimon.spark.options.sink_options import parse_sink
 from pypaimon.spark.options.source_options import Admission, parse
 from pypaimon.spark.source import PaimonDataSource
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import CorruptTableError
 from support.spark.queries import options, spelled
 from support.tables.streamed_table import Table
 
@@ -162,6 +164,29 @@ def test_a_schema_is_a_projection(table: Table) -> None:
     (task,) = reader.partitions(start, reader.latestOffset(start, None))
     (batch,) = reader.read(task)
     assert batch.to_pylist() == [{"v": "a", "_snapshot_id": 1, "_row_kind": "+I"}]
+
+
+def test_columns_that_a_schema_leaves_out_are_not_read(tmp_path: Path) -> None:
+    """Their bytes are damaged, which a read of all columns sees."""
+    table = Table(tmp_path / "warehouse").commit_each((1, 2))
+    for path in table.path.rglob("*.parquet"):
+        text = pq.read_metadata(path).row_group(0).column(1)
+        start = text.dictionary_page_offset or text.data_page_offset
+        data = bytearray(path.read_bytes())
+        data[start : start + text.total_compressed_size] = b"\xff" * text.total_compressed_size
+        path.write_bytes(data)
+    source, some = PaimonDataSource(options(table)), struct(k="long")
+    stream: Any = source.streamReader(some)
+    start_of_stream = stream.initialOffset()
+    batch: Any = source.reader(some)
+    for reader, tasks in (
+        (stream, stream.partitions(start_of_stream, stream.latestOffset(start_of_stream, None))),
+        (batch, batch.partitions()),
+    ):
+        assert sorted(row["k"] for task in tasks for rows in reader.read(task) for row in rows.to_pylist()) == [1, 2]
+    everything: Any = source.reader(source.schema())
+    with pytest.raises(CorruptTableError):
+        [list(everything.read(task)) for task in everything.partitions()]
 
 
 def test_the_time_zone_is_an_option(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import adbc_driver_postgresql.dbapi as adbc_postgres
 import adbc_driver_sqlite.dbapi as adbc_sqlite
 import pyarrow as pa
 import pytest
+from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import PostgresTarget, SQLiteTarget, StreamConfigError, UnsupportedTableError, replicate
 from pypaimon.streaming.errors import TargetError
@@ -279,6 +280,71 @@ def test_a_table_with_its_database_named(tmp_path: Path) -> None:
         replicate(source.builder(), target)
         cursor.execute("SELECT id FROM main.copy")
         assert cursor.fetchall() == [(2,)]
+
+
+KEY_OF = (
+    "SELECT string_agg(a.attname::TEXT, ',' ORDER BY array_position(i.indkey, a.attnum)) FROM pg_index i "
+    "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+    "WHERE i.indrelid = '{}'::REGCLASS AND i.indisprimary"
+)
+
+
+def keys_of(connection: Any, table: str) -> Any:
+    """The primary key of a table of Postgres."""
+    with connection.cursor() as cursor:
+        cursor.execute(KEY_OF.format(table))
+        ((found,),) = cursor.fetchall()
+    connection.rollback()
+    return found
+
+
+def test_a_table_of_postgres_has_the_primary_key_of_its_source(tmp_path: Path, address: str) -> None:
+    """Also after its columns were renamed. A foreign key to it is checked when a plan is committed."""
+    columns = pa.schema(
+        [pa.field(name, pa.int32(), nullable=False) for name in ("day", "id")] + [("name", pa.string())]
+    )
+    source = SmallTable(tmp_path / "w", ["day", "id"], columns)
+    source.commit({"day": 1, "id": 1, "name": "a"}, {"day": 1, "id": 2, "name": "b"})
+    with adbc_postgres.connect(address) as connection, connection.cursor() as cursor:
+        target = PostgresTarget(connection, "with_key")
+        replicate(source.builder(), target)
+        assert keys_of(connection, "with_key") == "day,id"
+        cursor.execute(
+            "CREATE TABLE refers (day INT, id INT, "
+            "FOREIGN KEY (day, id) REFERENCES with_key DEFERRABLE INITIALLY DEFERRED)"
+        )
+        cursor.execute("INSERT INTO refers VALUES (1, 1)")
+        connection.commit()
+        source.commit(("-U", {"day": 1, "id": 1, "name": "a"}), ("+U", {"day": 1, "id": 1, "name": "c"}))
+        replicate(source.builder(), target)
+        cursor.execute("DROP TABLE refers")
+        connection.commit()
+        source.alter(SchemaChange.rename_column("id", "number"))
+        source.commit({"day": 1, "number": 3, "name": "d"})
+        replicate(source.builder(), target)
+        cursor.execute("SELECT number, name FROM with_key ORDER BY number")
+        assert cursor.fetchall() == [(1, "c"), (2, "b"), (3, "d")]
+        assert keys_of(connection, "with_key") == "day,number"
+
+
+def test_a_table_of_postgres_that_is_there_keeps_its_keys_and_other_keys_may_be_null(
+    tmp_path: Path, address: str
+) -> None:
+    keyed, unkeyed = SmallTable(tmp_path / "keyed"), SmallTable(tmp_path / "unkeyed", keys=())
+    with adbc_postgres.connect(address) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE theirs (id BIGINT, name TEXT, number INT, amount FLOAT8)")
+        connection.commit()
+        targets = PostgresTarget(connection, "theirs"), PostgresTarget(connection, "of_nulls", ["id", "name"])
+        for source, target in zip((keyed, unkeyed), targets, strict=True):
+            for amount in (1.0, 2.0):
+                source.commit({"id": 1, "name": None, "amount": amount})
+                replicate(source.builder(), target)
+        for table in ("theirs", "of_nulls"):
+            assert keys_of(connection, table) is None
+            cursor.execute(f"SELECT amount FROM {table}")
+            assert cursor.fetchall() == [(2.0,)]
+            cursor.execute(f"SELECT count(*) FROM pg_indexes WHERE tablename = '{table}'")
+            assert cursor.fetchall() == [(1,)]
 
 
 def test_a_table_in_a_schema(tmp_path: Path, address: str) -> None:

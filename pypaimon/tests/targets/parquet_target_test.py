@@ -98,6 +98,13 @@ def test_a_file_that_is_damaged_and_one_of_others_are_reported(source: SmallTabl
         ParquetTarget(directory).load_position()
 
 
-def test_a_store_that_is_not_a_directory_is_refused() -> None:
-    with pytest.raises(StreamConfigError, match=r"s3://lake/events: .* DeltaTarget"):
-        ParquetTarget("s3://lake/events")
+@pytest.mark.parametrize(
+    ("directory", "text"),
+    [
+        ("s3://lake/events", r"s3://lake/events/.* only if there is none .*keys are not among the options.*'fast'"),
+        ("nowhere://lake/events", r"Parquet files in nowhere://lake/events: "),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_refused_at_once(directory: str, text: str) -> None:
+    with pytest.raises(StreamConfigError, match=text):
+        ParquetTarget(directory)

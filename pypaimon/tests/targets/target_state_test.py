@@ -364,7 +364,7 @@ def test_a_state_of_an_older_release_is_found_moved_and_gone_on_from(
 def test_names_that_postgres_would_cut_are_refused_and_indexes_get_names_of_their_own(
     tmp_path: Path, address: str
 ) -> None:
-    source = SmallTable(tmp_path / "w")
+    source = SmallTable(tmp_path / "w", keys=())
     source.commit({"id": 1})
     with adbc_postgres.connect(address) as connection:
         with pytest.raises(StreamConfigError, match="cuts names after 63 bytes"):

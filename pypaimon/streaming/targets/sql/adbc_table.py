@@ -55,6 +55,8 @@ class Dialect(Protocol):
     """Suffix of a SELECT that locks the rows it finds, and finds the newest committed ones."""
     same_name: str
     """Suffix of a comparison of names, so that it compares as the database does."""
+    has_primary_keys: bool
+    """Whether a new table gets the primary key of its source, whose columns may be renamed and widened later."""
 
     def column_type(self, kind: pa.DataType) -> str | None:
         """The type of a column, or None if the database has no such type."""
@@ -263,12 +265,22 @@ class AdbcTable(TransactionalTable):
         self._dialect.refuse_columns(schema.names)
         wanted = SavedState.of(batch, [(field.name, self._type(field)) for field in schema], self.keys)
         is_new = self._known is None
-        evolve_columns(_AdbcAlter(self._execute, self._table, self._dialect), batch, wanted, self._known)
-        if is_new and self.keys:
+        primary_key = self._primary_key(batch) if is_new else ()
+        alter = _AdbcAlter(self._execute, self._table, self._dialect, primary_key)
+        evolve_columns(alter, batch, wanted, self._known)
+        if is_new and self.keys and not primary_key:
             name = quoted(_index_name(self._name))
             self._execute(self._dialect.index(name, self._table, list(map(quoted, self.keys))))
         self._known, self._followed = wanted, (batch.schema, schema)
         self._columns = self._dialect.columns(self._execute, self._table)
+
+    def _primary_key(self, batch: AnyBatch) -> Sequence[str]:
+        """The primary key of the table that is about to be created; empty: it is there, or gets an index instead.
+
+        Other keys than the primary key of the source may hold nulls, which a primary key refuses.
+        """
+        is_its = self._dialect.has_primary_keys and {*self.keys} == {*batch.schema.primary_keys}
+        return self.keys if is_its and not self._dialect.exists(self._execute, self._table) else ()
 
     def _type(self, field: pa.Field) -> str:
         kind = self._dialect.column_type(field.type)
@@ -316,13 +328,16 @@ class AdbcTable(TransactionalTable):
 
 
 class _AdbcAlter:
-    def __init__(self, execute: Execute, table: str, dialect: Dialect) -> None:
+    def __init__(self, execute: Execute, table: str, dialect: Dialect, primary_key: Sequence[str]) -> None:
         self._run = execute
         self._table = table
         self._dialect = dialect
+        self._primary_key = primary_key
 
     def create(self, columns: Sequence[Column]) -> None:
         listed = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+        if self._primary_key:
+            listed += f", PRIMARY KEY ({', '.join(map(quoted, self._primary_key))})"
         self._run(f"CREATE TABLE IF NOT EXISTS {self._table} ({listed})")
 
     def is_exact(self, old: str, new: str) -> bool:

@@ -43,7 +43,9 @@ class PostgresTarget(TransactionTarget):
     there.
 
     A full state replaces all rows of the table. Columns are added, renamed, widened and dropped as in Paimon. Times
-    with nanoseconds, and columns of arrays, maps and rows, are refused.
+    with nanoseconds, and columns of arrays, maps and rows, are refused. The table is made with the primary key of its
+    source. One that is there already keeps the keys that it has. A changed row is deleted and inserted, so foreign
+    keys to the table have to be `DEFERRABLE INITIALLY DEFERRED`.
 
     Args:
         connection: Of `adbc_driver_postgresql.dbapi` (extra `postgres`), without autocommit; nothing else may use it
@@ -70,6 +72,7 @@ class _Postgres:
     parameters = ("$1", "$2", "$3")
     locking = "FOR UPDATE"
     same_name = ""
+    has_primary_keys = True
 
     def column_type(self, kind: pa.DataType) -> str | None:
         if types.is_decimal128(kind):

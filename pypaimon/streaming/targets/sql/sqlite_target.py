@@ -57,6 +57,8 @@ class _SQLite:
     locking = ""
     """Empty: SQLite has one writer at a time."""
     same_name = "COLLATE NOCASE"
+    has_primary_keys = False
+    """SQLite can neither drop nor change a column of a primary key."""
 
     def column_type(self, kind: pa.DataType) -> str | None:
         if types.is_boolean(kind) or types.is_signed_integer(kind):

@@ -62,8 +62,8 @@ QUICK = {
 def environment(directory: Path) -> dict[str, str]:
     """What a process needs to start Spark with this Python, `format("pypaimon")` found by itself.
 
-    Spark looks for modules named `pyspark_*` in directories, so that it does not see an editable install: a directory
-    with little but that module stands in for site-packages.
+    Spark looks for modules named `pyspark_*` in directories. That of an editable install is there if `build_backend.py`
+    has made it; a directory with little but this one stands in for site-packages, whatever is installed.
     """
     modules = directory / "modules"
     modules.mkdir()
