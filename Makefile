@@ -69,7 +69,7 @@ bench: $(VENV)/ready ## Requests, time and memory compared with pypaimon; writes
 	$(RUN) -m pip install --quiet --editable '.[bench]'
 	$(RUN) -m benchmarks $(ARGS)
 
-bench-public: jdk $(VENV)/ready ## The same work by ours, Flink, Spark and Java, an hour (needs Maven and a JDK; SCALE=0.1: minutes)
+bench-public: jdk $(VENV)/ready ## The same work by ours, Flink, Java and others, an hour (needs Maven and a JDK; SCALE=0.1: minutes)
 	$(RUN) -m pip install --quiet --editable '.[bench]'
 	$(RUN) -m benchmarks.public --scale $(or $(SCALE),1) $(ARGS)
 

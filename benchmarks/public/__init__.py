@@ -1,1 +1,1 @@
-"""The same work by this library, by Flink, by Spark, by Java, and by other readers of Python."""
+"""The same work by this library, by Flink, by Java, and by other readers of Python."""

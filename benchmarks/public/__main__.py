@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks import measuring, other_load
-from benchmarks.public import engines, reading
+from benchmarks.public import engines, reading, writing
 from benchmarks.public.report import Section
 from support.java.live import missing_commands
 
@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "rivals.md"
 AREAS = {
     "reading": reading.sections,
+    "writing": writing.sections,
 }
 
 
@@ -85,12 +86,14 @@ def page(sections: list[Section], seconds: float, cores: float) -> str:
     drawn = "\n".join(section.markdown() for section in sections)
     return f"""# Next to other engines
 
-The same work by this library, by Flink, Spark and Java, and by other readers of Python.
+The same work by this library, by Flink and Java, and by other readers of Python.
 
 Figures of `make bench-public` on {day}, in {seconds:.0f} s, on {host}; {versions}, Paimon 1.4.2 for Java.
 All sides of a table take turns in processes that are kept: {engines.WARM} rounds warm them up, and figures are medians
 of {engines.ROUNDS} more. Times and memory are of all processes of a side. JVMs have {engines.HEAP} and all compilers.
 Other programs kept {cores:.2f} cores busy.
+
+Paimon's connector for Spark is not measured: its newest release is for Spark 4.0, and this library needs 4.2.
 
 {drawn}"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,7 @@ def sections(engines: dict[str, Engine], directory: Path, scale: float) -> Itera
         load(engines[API], warehouse, case, rows)
         costs = read(engines, warehouse, case, rows)
         yield compared(f"Read: {case.title}", costs, case.rows, NOTE)
+        shutil.rmtree(warehouse)
 
 
 def load(java: Engine, warehouse: Path, case: Case, rows: Rows) -> None:
