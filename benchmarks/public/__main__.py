@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks import measuring, other_load
-from benchmarks.public import engines, reading, writing
+from benchmarks.public import engines, freshness, nexmark, reading, writing
 from benchmarks.public.report import Section
 from support.java.live import missing_commands
 
@@ -25,6 +25,8 @@ PAGE = ROOT / "docs" / "rivals.md"
 AREAS = {
     "reading": reading.sections,
     "writing": writing.sections,
+    "freshness": freshness.sections,
+    "nexmark": nexmark.sections,
 }
 
 

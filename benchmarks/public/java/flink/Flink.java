@@ -25,6 +25,7 @@ import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.types.RowType;
+import org.apache.paimon.utils.SnapshotManager;
 
 /**
  * Streams of Flink in this JVM, two at a time. A job never ends by itself: a command that starts one is over when all
@@ -58,6 +59,8 @@ public final class Flink extends Program {
         }
         found.put("rest.address", "127.0.0.1");
         found.put("parallelism.default", "2");
+        // A job that fails says why at once.
+        found.put("restart-strategy.type", "none");
         // Operators hand rows to the next one as they are, without a copy.
         found.put("pipeline.object-reuse", "true");
         found.put("table.local-time-zone", "UTC");
@@ -91,7 +94,7 @@ public final class Flink extends Program {
                 .addSink(new Counted(table.rowType(), command.path("checked").asBoolean(), timed, signal(command)));
         job = environment.executeAsync();
         while (timed ? commits() < command.get("commits").asInt() : rows() < command.get("rows").asLong()) {
-            pause();
+            pause(2);
         }
         Tally.report(TALLIES, clock, processor, reply);
     }
@@ -108,12 +111,12 @@ public final class Flink extends Program {
         return TALLIES.stream().flatMap(each -> each.commits().stream()).distinct().count();
     }
 
-    private void pause() throws Exception {
+    private void pause(int milliseconds) throws Exception {
         if (job.getJobExecutionResult().isDone()) {
             job.getJobExecutionResult().get();
             throw new IllegalStateException("the job has ended");
         }
-        Thread.sleep(2);
+        Thread.sleep(milliseconds);
     }
 
     /** columns, source, sink, rows, interval: a job that inserts columns of a table into another one, until all came. */
@@ -128,10 +131,11 @@ public final class Flink extends Program {
                         sink, command.get("columns").asText(), command.get("source").asText()))
                 .getJobClient()
                 .get();
+        SnapshotManager snapshots = table(command, sink).snapshotManager();
         long count = 0;
         while (count < command.get("rows").asLong()) {
-            pause();
-            Snapshot latest = table(command, sink).snapshotManager().latestSnapshot();
+            pause(20);
+            Snapshot latest = snapshots.latestSnapshotFromFileSystem();
             count = latest == null ? 0 : latest.totalRecordCount();
         }
         reply.put("rows", count);
