@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks import measuring, other_load
-from benchmarks.public import engines, freshness, nexmark, reading, writing
+from benchmarks.public import day, engines, freshness, nexmark, reading, writing
 from benchmarks.public.report import Section
 from support.java.live import missing_commands
 
@@ -27,6 +27,7 @@ AREAS = {
     "writing": writing.sections,
     "freshness": freshness.sections,
     "nexmark": nexmark.sections,
+    "day": day.sections,
 }
 
 
