@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -130,8 +131,11 @@ def plain(figures: list[Figure]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
-def highest_memory() -> float:
-    """MB that this process held at once; what `getrusage` says begins with what the process held that started it."""
-    status = Path("/proc/self/status").read_text()
+def highest_memory(pid: int | None = None) -> float:
+    """MB that a process, by default this one, held at once.
+
+    What `getrusage` says begins with what the process held that started it.
+    """
+    status = Path(f"/proc/{pid or os.getpid()}/status").read_text()
     (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
     return int(kilobytes) / 1e3

@@ -152,7 +152,7 @@ def is_there(name: str) -> bool:
 
 def test_what_benchmarks_and_examples_import_is_there() -> None:
     """They are no part of the package, and the types of what they import are not checked."""
-    paths = [path for folder in ("benchmarks", "examples") for path in (ROOT / folder).glob("*.py")]
+    paths = [path for folder in ("benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
     assert len(paths) > 10
     ours = ("pypaimon.streaming", "pypaimon.spark", "benchmarks")
     found = [each for path in paths for each in imports_of(path) if each.module.startswith(ours)]

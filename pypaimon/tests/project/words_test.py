@@ -39,7 +39,7 @@ RULES = {re.compile(pattern, re.MULTILINE): instead for pattern, instead in INST
 
 
 def texts() -> Iterator[Path]:
-    for pattern in ("pypaimon/s*/**/*.py", "benchmarks/*.py", "examples/*.py", "docs/*.md", "*.md"):
+    for pattern in ("pypaimon/s*/**/*.py", "benchmarks/**/*.py", "examples/*.py", "docs/*.md", "*.md"):
         yield from ROOT.glob(pattern)
 
 

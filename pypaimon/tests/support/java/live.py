@@ -47,14 +47,14 @@ def class_path(folder: Path = SOURCES, others: str = "", jars: Path | None = Non
     """The programs of a folder, compiled at their first use on a machine, and their jars.
 
     Args:
-        folder: It has the programs, and the `pom.xml` that names the jars.
+        folder: It has the programs, and unless `jars` is given the `pom.xml` that names the jars.
         others: A class path that the programs need in addition.
         jars: A directory with other jars than those of the `pom.xml`.
     """
     release = "" if jars is None else ",".join(sorted(path.name for path in jars.glob("paimon-*.jar")))
     needed = os.pathsep.join(filter(None, (others, f"{jars or jars_of(folder)}/*")))
     programs = sorted(folder.glob("*.java"))
-    sources = b"".join((release.encode(), *(path.read_bytes() for path in (folder / "pom.xml", *programs))))
+    sources = b"".join((release.encode(), *(path.read_bytes() for path in (*folder.glob("pom.xml"), *programs))))
     compiler = ("javac", "-nowarn", "-cp", needed, "-d")
     classes = cached(f"{folder.name}-classes", sources, lambda target: run_command(*compiler, target, *programs))
     return os.pathsep.join((str(classes), needed))
