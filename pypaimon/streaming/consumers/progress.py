@@ -192,7 +192,8 @@ class Progress:
         with self._io:
             full = position.phase is Phase.FULL
             self._reset_others()
-            if full and self._unconfirmed.frontier is not None:
+            if full and (self._unconfirmed.frontier is not None or self._file.is_written):
+                # Another reader may have taken over since `open`.
                 self._check_owned()
             if found and (other := self._starts.share(position, end)) is not None:
                 return other
@@ -200,7 +201,8 @@ class Progress:
             if full:
                 # First, because a call that fails may have written it.
                 self._may_have_pin = True
-                self._pin.claim(Consumer(position.snapshot, start=self._starts.pinned_start(position)), now)
+                pin = Consumer(position.snapshot, start=self._starts.pinned_start(position))
+                self._pin.claim(pin, now, follows=not self._file.is_written)
             self._unconfirmed.begin(position, instead_of)
             self._floor = None
             self._pinned_until = position.snapshot + 1 if full else 0

@@ -70,10 +70,15 @@ class ProgressFile:
             return found
         raise self._conflict("other readers keep writing it")
 
-    def claim(self, consumer: Consumer, now: float) -> None:
-        """Write the file, whatever it contains. One GET and one PUT."""
+    def claim(self, consumer: Consumer, now: float, follows: bool) -> None:
+        """Write the file, whatever it contains. One GET and one PUT.
+
+        Args:
+            follows: The reader that has written it is a former one. It may be a newer one if this reader took over
+                another file earlier.
+        """
         for _ in range(_TRIES):
-            self._look()
+            self._look(follows)
             try:
                 return self._replace(replace(consumer, owner=self._owner), now)
             except ChangedFileError:
@@ -117,12 +122,12 @@ class ProgressFile:
     def forget(self) -> None:
         self.content = self._seen = None
 
-    def _look(self) -> Consumer | None:
+    def _look(self, follows: bool = True) -> Consumer | None:
         found = self._manager.look(self.name)
         self._seen = None if found is None else found[1]
         if found is None:
             return None
-        if found[0].owner not in (None, self._owner):
+        if follows and found[0].owner not in (None, self._owner):
             self._former.add(str(found[0].owner))
         return found[0]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from pypaimon.streaming.consumers.progress import Progress, ResumePoint
 from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
 from pypaimon.streaming.io.store import Store
+from support.crash.crashing_file_io import MortalFileIO
 from support.groups.consumer_group import EXPIRATION, Group, at, full
 from support.stores.fault_file_io import SCHEME, DyingStore
 
@@ -448,3 +452,36 @@ def test_a_previous_sharding_that_did_not_begin_with_the_shared_start_does_not_c
     start = SharedStart("again", full(9), moving.configured)
     group.manager.write(ConsumerName("etl", is_pin=True), Consumer(9, "a reader that died", start=start))
     assert group.reader(shard=(0, 3), start=moving).open(0) == ResumePoint(None, start)
+
+
+@pytest.mark.parametrize("saved", [(), (4,)], ids=["first start", "restart"])
+def test_of_two_readers_that_start_a_first_plan_at_once_one_ends(tmp_path: Path, saved: tuple[int, ...]) -> None:
+    """The second one starts and pins its plan at any request of the first one, whose pin it may find or overwrite."""
+    for step in itertools.count(1):
+        (tmp_path / str(step)).mkdir()
+        io = MortalFileIO()
+        manager = ConsumerManager(io, str(tmp_path / str(step)), store=Store(io))
+        for number in saved:
+            manager.write(ConsumerName("etl"), Consumer(number))
+        first, second = (Progress(manager, ConsumerName("etl"), owner=owner) for owner in ("a", "b"))
+
+        def start(reader: Progress, first_plan: int) -> None:
+            reader.open(0)
+            reader.begin(full(first_plan), 0)
+
+        io.steps, io.interruption = 0, (step, partial(start, second, 6))
+        ended = 0
+        with suppress(ConsumerConflictError):
+            start(first, 5)
+        if io.interruption is not None:
+            assert step > 4
+            return
+        for reader in (first, second):
+            try:
+                reader.on_plan(at(7))
+                reader.confirm_handed_out()
+                reader.flush(0)
+            except (ConsumerConflictError, ValueError):  # noqa: PERF203
+                # The latter: it has not begun.
+                ended += 1
+        assert ended == 1

@@ -6,6 +6,7 @@ histories; the machine needs Maven and a JDK.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -81,7 +82,8 @@ def expire_both(twins: TwinTable, branch: str, meanwhile: int | None, *, reads: 
         assert [read(common) for read in readers] == [common.among(each) for each in earlier]
     assert not ours.lost
     assert ours.files - unnamed == ours.needed
-    assert not Comparison(branch, before, theirs, ours, meanwhile, twins.returned).unexplained(EXPLAINED)
+    comparison = Comparison(branch, before, theirs, ours, meanwhile, twins.returned, twins.orphaned)
+    assert not comparison.unexplained(EXPLAINED)
     return not theirs.lost
 
 
@@ -120,6 +122,26 @@ def test_a_tag_of_a_branch_is_kept_here_only(java: LiveJava, tmp_path: Path) -> 
     explained = EXPLAINED["a tag of a branch"]
     assert not expire_both(twins, "b", None), "Java has lost files"
     assert EXPLAINED["a tag of a branch"] > explained
+
+
+def test_changelogs_after_a_lost_tag_of_a_branch_are_left_by_java_only(java: LiveJava, tmp_path: Path) -> None:
+    """A tag of main that is the same keeps the manifests, and then Java expires those changelogs too."""
+    rule = "after a lost tag of a branch"
+    for is_held in (False, True):
+        name = f"lost tag {is_held}"
+        twins = TwinTable(java, tmp_path / name, KINDS["long-lived changelogs"], seeded(name))
+        twins.write(MAIN)
+        create_tag(twins.handle(), "fork")
+        create_branch(twins.handle(), "b", tag="fork")
+        twins.tag_branch("b")
+        if is_held:
+            tagged = json.loads(next(twins.home("b").glob("tag/tag-x*")).read_text())
+            (twins.path / "tag" / "tag-held").write_text(json.dumps(tagged))
+        for _ in range(6):
+            twins.write("b")
+        explained = EXPLAINED[rule]
+        expire_both(twins, "b", None)
+        assert (EXPLAINED[rule] > explained) == (not is_held)
 
 
 def test_each_rule_explains_something() -> None:

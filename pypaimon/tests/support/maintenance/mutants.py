@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import MaintenancePolicy
-from pypaimon.streaming.consumers.consumer_manager import Consumer
+from pypaimon.streaming.consumers.consumer_manager import EXPIRED, Consumer
+from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import (
     branch_fast_forward,
@@ -45,7 +47,7 @@ from support.maintenance.race_histories import (
     two_rollbacks,
 )
 from support.maintenance.stage import Stage
-from support.maintenance.weather import BESIDE_JAVA, Weather
+from support.maintenance.weather import BESIDE_JAVA, EXPIRES_CONSUMERS, Weather
 
 maintain = importlib.import_module("pypaimon.streaming.maintenance.maintain")
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -154,7 +156,16 @@ def _snapshots_only(self: Any, lists: Any) -> None:
 
 
 BUSY = Weather(others=0.2, kills=0.002, nested=0.01)
+IDLE_CONSUMERS = Weather(others=0.2, rounds=4, kinds=(EXPIRES_CONSUMERS,))
 PAIRS = Weather(nested=0.03, kills=0.01)
+
+
+def _mark_only(run: Any, seen: Any) -> None:
+    """A consumer that saves just after it was marked goes too."""
+    for name, found in seen.items():
+        if found is not None:
+            with suppress(ChangedFileError):
+                run._consumers.replace(name, replace(found[0], owner=EXPIRED), found[1])
 
 
 @contextmanager
@@ -222,6 +233,10 @@ MUTANTS = (
         ("M7",),
         _set(Candidates, "_manifests_of", _all_manifests),
         BESIDE_JAVA,
+    ),
+    Mutant("a mark is not read back", ("M5",), _set(PlanExecution, "_mark_expired", _mark_only), IDLE_CONSUMERS),
+    Mutant(
+        "a reader does not look before it saves", ("M5",), _set(Progress, "_check", lambda *_: None), IDLE_CONSUMERS
     ),
     Mutant("a run writes no plan", ("M1", "M3", "M4"), _without_plan, history=histories.rollback_in_a_run),
     Mutant(

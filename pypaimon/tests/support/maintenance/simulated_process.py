@@ -45,6 +45,8 @@ def simulated(world: Any) -> Iterator[None]:
 
         def check_unchanged(run: Any, *args: Any) -> None:
             world._checking.add(world.depth)
+            world.checked.discard(world.depth)
+            world._blind.pop(world.depth, None)
             check(run, *args)
 
         patch.setattr(PlanExecution, "_check_unchanged", check_unchanged)

@@ -20,6 +20,7 @@ class Left:
         lost: What is needed and missing.
         deleted: The data files that commits have deleted whose long-lived changelogs no producer made, or will make.
         consumers: The first snapshot that a consumer of each branch reads next.
+        tagged: The snapshot of each tag.
     """
 
     small: frozenset[str]
@@ -28,6 +29,7 @@ class Left:
     lost: frozenset[str]
     deleted: frozenset[str]
     consumers: dict[str, int]
+    tagged: dict[str, int]
 
     @property
     def needed(self) -> set[str]:

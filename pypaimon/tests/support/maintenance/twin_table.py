@@ -50,7 +50,8 @@ class TwinTable:
         seeded: Draws what happens.
 
     Attributes:
-        returned: Whether an old state has been committed again.
+        returned: The files that commits of an old state have added again.
+        orphaned: The files that branches needed when they were deleted.
     """
 
     def __init__(self, java: LiveJava, directory: Path, kind: Kind, seeded: random.Random) -> None:
@@ -61,7 +62,8 @@ class TwinTable:
         self._aside = directory / "aside"
         self._random = seeded
         self._number = 0
-        self.returned = False
+        self.returned: frozenset[str] = frozenset()
+        self.orphaned: frozenset[str] = frozenset()
         java.call(
             "create", warehouse=str(self.root / "warehouse"), fields=kind.fields,
             partition_keys=["p"] if kind.is_partitioned else [], primary_keys=list(kind.keys),
@@ -96,12 +98,14 @@ class TwinTable:
 
     def left(self) -> Left:
         """What is there now."""
-        small, consumers = [], {}
+        small, consumers, tagged = [], {}, {}
         for branch in (MAIN, *self.branches()):
             home = self.home(branch)
             small += [each for name in ("snapshot", "changelog", "tag") for each in (home / name).glob(f"{name}-*")]
             following = [json.loads(path.read_text())["nextSnapshot"] for path in home.glob("consumer/consumer-*")]
             consumers[branch] = min(following, default=2**63)
+            for path in home.glob("tag/tag-*"):
+                tagged[str(path.relative_to(self.path))] = json.loads(path.read_text())["id"]
         outside = (path.name for path in (self.root / "external").rglob("*") if path.is_file())
         files = files_of(self.path).union(outside)
         try:
@@ -117,6 +121,7 @@ class TwinTable:
             lost=frozenset(lost),
             deleted=frozenset(deleted_by_commits(self.path)) if self.kind.is_long_lived else frozenset(),
             consumers=consumers,
+            tagged=tagged,
         )
 
     def live_files(self) -> set[str]:
@@ -241,8 +246,9 @@ class TwinTable:
 
     def commit_again(self, snapshot: int, *, with_tag: bool) -> None:
         """Commit the state of a snapshot again. Java's expiry needs a tag of it, unless nothing of it was deleted."""
-        self.returned = True
+        before, old = self.live_files(), needed_by_roots(self.path)[f"snapshot/snapshot-{snapshot}"]
         tag = rollback(self.handle(), snapshot_id=snapshot, as_latest=True).holding_tag
+        self.returned |= self.live_files() & old - before
         if tag is not None and not with_tag:
             delete_tag(self.handle(), tag)
 
@@ -327,6 +333,10 @@ class TwinTable:
         tags, branches = self.tags(), self.branches()
         if len(branches) > 1 or (branches and not tags):
             name = self._random.choice(branches)
+            needs = needed_by_roots(self.path).items()
+            self.orphaned |= {
+                each for root, names in needs if root.startswith(f"branch/branch-{name}/") for each in names
+            }
             if by == "java":
                 self.java.call("delete_branch", name=name)
             else:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _KEPT = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
+EXPIRES_CONSUMERS = {"changelog_producer": "input", "consumer__expiration_time": "1 d"}
 KINDS: tuple[dict[str, str], ...] = (
     {"changelog_producer": "input"},
     {},
     {"changelog_producer": "input", "changelog__num_retained__max": "8", "snapshot__num_retained__max": "3", **_KEPT},
     {"changelog__num_retained__max": "6", "snapshot__num_retained__max": "2", **_KEPT},
-    {"changelog_producer": "input", "consumer__expiration_time": "1 d"},
+    EXPIRES_CONSUMERS,
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from pypaimon.streaming import MaintenancePolicy, maintain
@@ -16,6 +16,7 @@ from support.maintenance.java_maintainer import JavaMaintainer, JavaProcess
 from support.maintenance.laws import TableLaws
 from support.maintenance.memory_store import MemoryFileIO, MemoryObjects, always
 from support.maintenance.operations import Operation, drawn_operation
+from support.maintenance.readers import Readers
 from support.maintenance.simulated_process import simulated
 from support.maintenance.simulated_table import ROOT, SimulatedTable, is_root, number_of, parsed
 from support.maintenance.weather import Weather
@@ -53,10 +54,13 @@ class World:
         self._operations: list[Operation | None] = []
         self.skew = 0.0
         self.compares = self.rng.random() < 0.5
+        self.readers = Readers(self.actors, self.compares, self.weather.faults, self.is_blind, lambda: not self.checked)
         self.position: int | None = None
         # Runs that have looked for consumers for the last time: they do not see one that comes later.
         self.checked: set[int] = set()
         self._checking: set[int] = set()
+        # Consumers that they have looked at for the last time, or whose marks they have read back.
+        self._blind: dict[int, set[str]] = {}
         self._dead: set[int] = set()
         self._abandoned: set[str] = set()
 
@@ -135,6 +139,13 @@ class World:
         paths = [f"{ROOT}/consumer/{each}" for each in self.objects.names(f"{ROOT}/consumer")]
         saved = [parsed(self.objects.get(path) or b"") for path in paths if "/consumer-" in path]
         return min((each["nextSnapshot"] - 1 for each in saved), default=2**62)
+
+    def is_blind(self, path: str) -> bool:
+        """Whether a run has looked at a consumer for the last time; it looks once more after it has marked one.
+
+        In a store that does not compare, what is saved now is lost if the consumer expires.
+        """
+        return any(path in each for each in self._blind.values())
 
     # ---- Maintenance
 
@@ -220,6 +231,7 @@ class World:
     def _end(self) -> None:
         for each in (self.checked, self._checking, self._dead):
             each.discard(self.depth)
+        self._blind.pop(self.depth, None)
         self.depth -= 1
         self._operations.pop()
 
@@ -362,7 +374,10 @@ class World:
     def _answer(self, kind: str, path: str, answer: Callable[[], Any], is_met: Callable[[], bool] = always) -> Any:
         operation = self._operations[-1] if self._operations else None
         if kind not in ("write", "delete"):
-            return answer()
+            found = answer()
+            if kind == "read" and self.depth in self._checking and "/consumer/consumer-" in path:
+                self._blind.setdefault(self.depth, set()).add(path)
+            return found
         if not is_met():
             return False
         rolls_back, self.laws.is_rolling_back = self.laws.is_rolling_back, operation is not None
@@ -381,6 +396,7 @@ class World:
                 # It is deleted again if another run has deleted its files just before.
                 self.laws.pending.add(path)
             answer()
+            self._blind.get(self.depth, set()).discard(path)
             self.table.learn(path)
             self.laws.written(path)
             if operation and "/snapshot/snapshot-" in path and self.laws.rolled_back > operation.rolled_back:
@@ -415,6 +431,12 @@ class World:
         for _ in actor:
             self.objects.now += self.rng.random() * 30
 
+    def end(self) -> None:
+        """End what the others have begun."""
+        for each in self._active:
+            if isinstance(each, Generator):
+                each.close()
+
     def _drain(self) -> None:
         for actor in self._active:
             self.finish(actor)
@@ -430,11 +452,12 @@ class World:
             return actors.write()
         if what in ("tag", "untag"):
             return getattr(actors, what)(branch)  # type: ignore[no-any-return]
+        if what == "read":
+            return self.readers.steps()
         if what == "consume":
             return actors.consume(lambda: not self.checked)
         if what == "progress":
-            # In a store that does not compare, a run that has looked for the last time replaces what is saved.
-            return actors.progress(lambda: self.compares or not self.checked)
+            return actors.progress(lambda path: self.compares or not self.is_blind(path))
         return getattr(actors, what)()  # type: ignore[no-any-return]
 
 
@@ -450,4 +473,6 @@ def live(seed: int, weather: Weather | None = None) -> World:
             world.run()
         except BrokenLawError as error:
             raise BrokenLawError(f"seed {seed}: {error}") from error
+        finally:
+            world.end()
     return world
