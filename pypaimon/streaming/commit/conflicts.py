@@ -134,7 +134,8 @@ KeyIndexes: TypeAlias = Mapping[bytes, frozenset[str]]
 class ConflictRules:
     """Rules that depend on the kind of table."""
 
-    # Maps a serialised key to its sort key; None for tables without a primary key
+    # Maps a serialised key to its sort key. None: a level may have any files, because the table has no primary key, or
+    # its files above level 0 are sorted by other columns
     key_order: Callable[[bytes], Any] | None = None
     # The table has no buckets (`bucket` = -1), so that each commit names the deletion vectors it replaces, one index
     # file at a time

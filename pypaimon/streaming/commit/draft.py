@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
-
 from pypaimon.streaming.commit.changes import COMPACT, AvroRecord, Changes, FileChange
 from pypaimon.streaming.commit.conflicts import ConflictRules, StrictMode, TableState, check_changes
 from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles, merged_manifests
@@ -19,8 +17,8 @@ from pypaimon.streaming.commit.row_id_conflicts import given_up
 from pypaimon.streaming.errors import CommitConflictError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.row_id_groups import VECTOR_FILE
-from pypaimon.streaming.formats.binary_row import decode_column
-from pypaimon.streaming.merge.ordering import python_order
+from pypaimon.streaming.merge.runs import stored_key_order
+from pypaimon.streaming.metadata.data_file_meta import bound_fields
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -53,8 +51,8 @@ class Drafter:
         self._notes_sequence = option_keys.WRITE_SEQUENCE_NUMBER_INIT_MODE.of(table.options) == "snapshot"
         self._row_ids = option_keys.ROW_TRACKING_ENABLED.of(table.options)
         self._grouped = option_keys.ROW_TRACKING_PARTITION_GROUP_ON_COMMIT.of(table.options)
-        keys = table.key_fields
-        order, traits = partial(_key_order, keys) if keys else None, self._traits
+        traits, keys = self._traits, bound_fields(table.schema)
+        order = partial(stored_key_order, keys) if keys else None
         self._rules = ConflictRules(order, traits.unaware_bucket, traits.data_evolution)
 
     def draft(self, state: TableState, plan: CommitPlan, request: CommitRequest) -> Draft | None:
@@ -277,10 +275,3 @@ def _with_sequence(each: FileChange, snapshot_id: int) -> FileChange:
     if each.file["_MAX_SEQUENCE_NUMBER"] == 0:
         return each.with_values({"_MAX_SEQUENCE_NUMBER": snapshot_id})
     return each
-
-
-def _key_order(fields: Sequence[Any], key: bytes) -> list[Any]:
-    columns = [decode_column(pa.array([key], pa.binary()), index, field.type) for index, field in enumerate(fields)]
-    # Python's datetimes would lose nanoseconds.
-    exact = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
-    return [python_order(column[0].as_py()) for column in exact]

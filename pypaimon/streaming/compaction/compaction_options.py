@@ -112,10 +112,6 @@ def _off_peak(options: TableOptions) -> OffPeak | None:
 _REFUSED_OPTIONS = {
     option_keys.DATA_EVOLUTION_ROW_SIDECAR_ENABLED: "its files have copies by row. Compact it with Java.",
     option_keys.DATA_EVOLUTION_COMPACTION_REWRITE_ROW_IDS: "its compaction would change row ids. Remove the option.",
-    option_keys.PK_CLUSTERING_OVERRIDE: (
-        "its files are sorted by other columns than the key. Compact it with Java: let a Java writer without "
-        "'write-only' commit, or call the procedure compact of Flink or Spark."
-    ),
 }
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
 
@@ -149,7 +145,7 @@ def check_compactable(table: PaimonTable) -> None:
     format is not supported.
     """
     refuse_misspelled_keys(table.options)
-    for reason in (*_refusals(table), *_blob_refusals(table)):
+    for reason in (*_refusals(table), *_clustering_refusals(table), *_blob_refusals(table)):
         raise UnsupportedTableError(reason)
     # These raise by themselves.
     SortOrder.of_clustering(table)
@@ -158,6 +154,7 @@ def check_compactable(table: PaimonTable) -> None:
     if table.is_primary_key_table:
         merge_engine(table.schema)
         RecordExpiry.of(table)
+        SortOrder.of_keyed_files(table)
     written = with_buckets(table, 1) if table.traits.postpone else table
     fields = data_file_fields(table.schema) if table.traits.data_evolution else table.fields
     for level in range(levels):
@@ -187,12 +184,37 @@ def _refusals(table: PaimonTable) -> Iterator[str]:
         )
     if not table.is_primary_key_table:
         return
-    if vectors.of(options) and traits.merge_engine.keeps_oldest:
+    if vectors.of(options) and traits.merge_engine.keeps_oldest and not traits.clustered:
         yield f"{name} has '{vectors}' and merge engine first-row, which never replaces rows."
     if vectors.of(options) and traits.producer is ChangelogProducer.FULL_COMPACTION:
         yield f"{name} has '{vectors}' and 'changelog-producer' = 'full-compaction', which are not compacted together."
     for given in filter(_KEYED_INDEXES.fullmatch, options):
         yield f"{name} has '{given}': its compaction makes indexes that are not made here."
+
+
+def _clustering_refusals(table: PaimonTable) -> Iterator[str]:
+    """What Java does not have with `pk-clustering-override`, and what is not compacted here."""
+    options, traits, clusters = table.options, table.traits, option_keys.PK_CLUSTERING_OVERRIDE
+    if not traits.clustered:
+        return
+    name = f"{table.name} has '{clusters}'"
+    engine, vectors = traits.merge_engine, option_keys.DELETION_VECTORS_ENABLED
+    if engine.combines:
+        yield f"{name} and merge engine {engine.value}, whose rows are not single records."
+    if not (traits.deletion_vectors or engine.keeps_oldest):
+        yield f"{name}, and replaced rows are not marked. Set '{vectors}' to 'true'."
+    if traits.producer not in (ChangelogProducer.NONE, ChangelogProducer.INPUT):
+        producer = f"'{option_keys.CHANGELOG_PRODUCER}' = '{traits.producer.value}'"
+        yield f"{name} and {producer}, which are not compacted together."
+    others = (
+        option_keys.SEQUENCE_FIELD, option_keys.SEQUENCE_SNAPSHOT_ORDERING, option_keys.RECORD_LEVEL_EXPIRE_TIME,
+        option_keys.CHAIN_TABLE_ENABLED,
+    )  # fmt: skip
+    for key in others:
+        if key.of(options):
+            yield f"{name} and '{key}', which are not compacted together."
+    if managed := BlobStorage.managed(table.schema):
+        yield f"{name}, and its column '{managed[0]}' holds managed blobs, which such a table cannot have."
 
 
 def _blob_refusals(table: PaimonTable) -> Iterator[str]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pypaimon.streaming.commit.changes import data_changes
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.keyed_clustering import keyed_task_picker
 from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
-from pypaimon.streaming.compaction.tasks import KeyedTaskPicker
 from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -32,7 +32,7 @@ class Distributor:
 
     def __init__(self, table: PaimonTable, reader: FileReader, now: Callable[[], datetime]) -> None:
         self._table = table
-        self.picker = KeyedTaskPicker(table, reader, now)
+        self.picker = keyed_task_picker(table, reader, now)
         self._schema = arrow_schema(table.fields).append(pa.field(VALUE_KIND, SYSTEM_TYPES[VALUE_KIND], nullable=False))
 
     def distribute(

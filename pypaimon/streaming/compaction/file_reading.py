@@ -151,20 +151,46 @@ class FileReader:
         Raises:
             FileNotFoundError: A file is missing.
         """
-        length = max(1024, _BATCH_ROWS // shared_by)
         for file in files:
             fields = self._keys if keys_only(file) else self._fields
-            for positions, batch in self._kept(file, self._batches(file, fields, _STORED, length)):
-                if self._by_snapshot:
-                    batch = numbered_by_snapshot(file.read, batch)
-                if levels:
-                    level = pa.repeat(pa.scalar(file.level, pa.int32()), batch.num_rows)
-                    batch = batch.append_column(LEVEL, level)
-                if places is not None:
-                    first = places.get(file.name)
-                    there = np.full(batch.num_rows, -1) if first is None else positions + first
-                    batch = batch.append_column(PLACE, pa.array(there, pa.int64()))
-                yield batch if fields is self._fields else self._padded(batch)
+            for batch in self._records(file, fields, levels, shared_by, places):
+                yield batch if fields is self._fields else self.padded(batch)
+
+    def keys(self, file: LiveFile, places: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+        """As `records`, with levels and places, of the values only the keys. `padded` adds the others."""
+        yield from self._records(file, self._keys, True, 1, places)
+
+    def padded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of records with the columns of the table that it lacks, which are null."""
+        there = set(batch.schema.names)
+        hidden = [name for name in batch.schema.names if name not in self._types.names]
+        arrays = [
+            batch.column(field.name) if field.name in there else pa.nulls(batch.num_rows, field.type)
+            for field in self._types
+        ]
+        names = [*self._types.names, *hidden]
+        return pa.RecordBatch.from_arrays([*arrays, *(batch.column(name) for name in hidden)], names=names)
+
+    def _records(
+        self,
+        file: LiveFile,
+        fields: Sequence[DataField],
+        levels: bool,
+        shared_by: int,
+        places: Mapping[str, int] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        length = max(1024, _BATCH_ROWS // shared_by)
+        for positions, batch in self._kept(file, self._batches(file, fields, _STORED, length)):
+            if self._by_snapshot:
+                batch = numbered_by_snapshot(file.read, batch)
+            if levels:
+                level = pa.repeat(pa.scalar(file.level, pa.int32()), batch.num_rows)
+                batch = batch.append_column(LEVEL, level)
+            if places is not None:
+                first = places.get(file.name)
+                there = np.full(batch.num_rows, -1) if first is None else positions + first
+                batch = batch.append_column(PLACE, pa.array(there, pa.int64()))
+            yield batch
 
     def kinds(self, file: LiveFile) -> Iterator[pa.Array]:
         """The row kinds of the records of a file, which is not fetched again if it is read next. Raises as `rows`."""
@@ -208,16 +234,6 @@ class FileReader:
                 batch, positions = batch.filter(mask), positions[mask.to_numpy(zero_copy_only=False)]
             if batch.num_rows:
                 yield positions, batch
-
-    def _padded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        there = set(batch.schema.names)
-        hidden = [name for name in batch.schema.names if name not in self._types.names]
-        arrays = [
-            batch.column(field.name) if field.name in there else pa.nulls(batch.num_rows, field.type)
-            for field in self._types
-        ]
-        names = [*self._types.names, *hidden]
-        return pa.RecordBatch.from_arrays([*arrays, *(batch.column(name) for name in hidden)], names=names)
 
     def _batches(
         self, file: LiveFile, fields: Sequence[DataField], system_columns: Sequence[str], length: int

@@ -84,9 +84,7 @@ class KeyedRewriter:
         self._engine = merge_engine(table.schema)
         self._mode = ChangelogMode.of(table)
         self._reader = reader
-        self._schema = arrow_schema(table.fields)
-        for name in (VALUE_KIND, SEQUENCE_NUMBER):
-            self._schema = self._schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
+        self._schema = file_schema(table)
 
     def compact(self, bucket: LiveBucket, pick: Pick, expired: Expired | None = None) -> CompactionResult:
         """Merge and move the files of a pick, without `expired` records. If it fails, the new files are deleted. Raises
@@ -112,7 +110,8 @@ class KeyedRewriter:
                         for found in self._compacted(reader, section, step, rule, superseded, expired):
                             superseded.add(found.superseded)
                             if isinstance(step, Rewrite):
-                                data.add(self._records(_kept(found.records, keep_deletes=keep_deletes)))
+                                records = found.records if keep_deletes else without_deletes(found.records)
+                                data.add(self._records(records))
                             if self._mode.writes:
                                 changelog.add(self._records(found.changes))
                 elif isinstance(step, Rewrite):
@@ -138,9 +137,7 @@ class KeyedRewriter:
             yield from self._merged(reader, section, None, keep_deletes=False)
 
     def _records(self, batch: pa.RecordBatch) -> pa.Table:
-        # Merging loses which columns are NOT NULL, so the records get the schema of files again.
-        arrays = [batch.column(name) for name in self._schema.names]
-        return numbered(pa.Table.from_arrays(arrays, schema=self._schema), self._engine.keys)
+        return file_records(batch, self._schema, self._engine.keys)
 
     def _merged(
         self, reader: FileReader, section: Section, expired: Expired | None, *, keep_deletes: bool
@@ -199,8 +196,23 @@ class KeyedRewriter:
         )
 
 
-def _kept(records: pa.RecordBatch, *, keep_deletes: bool) -> pa.RecordBatch:
-    return records if keep_deletes else records.filter(pc.invert(pc.is_in(records.column(VALUE_KIND), _RETRACTS)))
+def without_deletes(records: pa.RecordBatch) -> pa.RecordBatch:
+    return records.filter(pc.invert(pc.is_in(records.column(VALUE_KIND), _RETRACTS)))
+
+
+def file_schema(table: PaimonTable) -> pa.Schema:
+    """The columns of a table with a primary key, and the system columns of its records."""
+    schema = arrow_schema(table.fields)
+    for name in (VALUE_KIND, SEQUENCE_NUMBER):
+        schema = schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
+    return schema
+
+
+def file_records(batch: pa.RecordBatch, schema: pa.Schema, keys: Sequence[str]) -> pa.Table:
+    """Records as they are written to files. `schema`: The `file_schema` of the table."""
+    # Merging loses which columns are NOT NULL, so the records get the schema of files again.
+    arrays = [batch.column(name) for name in schema.names]
+    return numbered(pa.Table.from_arrays(arrays, schema=schema), keys)
 
 
 def _runs(reader: FileReader, files: Section, **wanted: Any) -> list[Iterator[pa.RecordBatch]]:

@@ -16,7 +16,7 @@ from pypaimon.streaming.commit.changes import FileChange, changes_of
 from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
-from pypaimon.streaming.metadata.data_file_meta import DataFiles
+from pypaimon.streaming.metadata.data_file_meta import DataFiles, bound_fields
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -151,7 +151,7 @@ def live_buckets(
     order = pc.sort_indices(entries, [(name, "ascending") for name in _PLACE])
     for start, stop in _blocks(entries.select(_PLACE).take(order)):
         block = entries.take(order.slice(start, stop - start)).combine_chunks()
-        metas = DataFiles(block, table.paths, table.key_fields).make(0, block.num_rows)
+        metas = DataFiles(block, table.paths, bound_fields(table.schema)).make(0, block.num_rows)
         files = [LiveFile(meta, change) for meta, change in zip(metas, changes_of(block), strict=True)]
         for (row, bucket, total), members in groupby(files, key=_bucket):
             yield LiveBucket(values[row], bucket, total, tuple(members))

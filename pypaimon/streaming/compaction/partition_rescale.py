@@ -28,7 +28,7 @@ from pypaimon.streaming.compaction.compaction_run import CompactionRun, Executed
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.distribution import Distributor
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
+from pypaimon.streaming.compaction.keyed_clustering import keyed_task_picker
 from pypaimon.streaming.compaction.live_files import (
     CompactionResult,
     LiveBucket,
@@ -293,9 +293,9 @@ class RescaleTaskPicker(TaskPicker):
 
     def _rows(self, former: Sequence[LiveBucket], read: list[int]) -> Iterator[pa.RecordBatch]:
         """The rows of buckets. Their number is added to the first element of `read`."""
-        rewriter = KeyedRewriter(self._table, self._reader, CompactionOptions.of(self._table))
+        picker = keyed_task_picker(self._table, self._reader, self._table.zone.now)
         for bucket in former:
-            for batch in rewriter.rows(bucket):
+            for batch in picker.rows(bucket):
                 # Java's are inserts too, whatever they were when they were written.
                 read[0] += batch.num_rows
                 kinds = pa.repeat(pa.scalar(INSERT, pa.int8()), batch.num_rows)

@@ -1,4 +1,4 @@
-"""`SortOrder`: the order in which a compaction writes the rows of an append table."""
+"""`SortOrder`: the order in which a compaction writes rows, if it is not that of a key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SortOrder:
 
     @staticmethod
     def of(table: PaimonTable, what: str, columns: Sequence[str], strategy: SortStrategy) -> SortOrder:
-        """The order of an append table by columns.
+        """The order of a table by columns.
 
         Args:
             what: The argument or the option that names the columns, for errors.
@@ -110,6 +110,16 @@ class SortOrder:
         _check_without_row_ids(table, f"'{key}'")
         strategy = option_keys.CLUSTERING_STRATEGY.of(options)
         return SortOrder.of(table, f"'{option_keys.CLUSTERING_COLUMNS}'", clustering_columns(options), strategy)
+
+    @staticmethod
+    def of_keyed_files(table: PaimonTable) -> SortOrder | None:
+        """The order of the files above level 0 of a table with a primary key, if it is not that of the key
+        (`pk-clustering-override`); None otherwise. Raises StreamConfigError as `of`.
+        """
+        if not table.traits.clustered:
+            return None
+        columns = clustering_columns(table.options)
+        return SortOrder.of(table, f"'{option_keys.CLUSTERING_COLUMNS}'", columns, SortStrategy.ORDER)
 
     def sorted(
         self, batches: Iterable[pa.RecordBatch], sample: Callable[[Sequence[str]], pa.Table]

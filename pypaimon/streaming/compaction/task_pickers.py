@@ -9,9 +9,10 @@ from functools import partial
 from pypaimon.streaming.compaction.clustering import ClusteringTaskPicker, SortTaskPicker
 from pypaimon.streaming.compaction.evolution import EvolutionTaskPicker
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.keyed_clustering import keyed_task_picker
 from pypaimon.streaming.compaction.postponed import PostponedTaskPicker
 from pypaimon.streaming.compaction.sort_order import SortOrder
-from pypaimon.streaming.compaction.tasks import AppendTaskPicker, KeyedTaskPicker, TaskPicker
+from pypaimon.streaming.compaction.tasks import AppendTaskPicker, TaskPicker
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 
 NewPicker = Callable[[PaimonTable, FileReader], TaskPicker]
@@ -39,7 +40,7 @@ def task_picker(table: PaimonTable, reader: FileReader, now: Callable[[], dateti
     if table.traits.postpone:
         return PostponedTaskPicker(table, reader, now)
     if table.is_primary_key_table:
-        return KeyedTaskPicker(table, reader, now)
+        return keyed_task_picker(table, reader, now)
     if table.traits.data_evolution:
         return EvolutionTaskPicker(table, reader)
     clustering = SortOrder.of_clustering(table)

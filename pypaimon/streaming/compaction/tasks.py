@@ -195,17 +195,52 @@ class TaskPicker(ABC):
         """Write the new files. If it fails, they are deleted. Returns what becomes of each bucket of the task."""
 
 
-class KeyedTaskPicker(TaskPicker):
-    """The `TaskPicker` of a table with a primary key: one task for each bucket that is due.
+class BucketTaskPicker(TaskPicker):
+    """A `TaskPicker` of a table with a primary key: one task for each bucket that is due."""
+
+    def __init__(self, reader: FileReader) -> None:
+        self._reader = reader
+
+    def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
+        for bucket in buckets:
+            pick = self.pick(bucket, full=full)
+            if pick is not None:
+                yield CompactionTask(bucket, pick.files, pick)
+
+    def execute(self, task: CompactionTask) -> list[CompactionResult]:
+        assert task.pick is not None
+        with bad_rows_as_damage(self._reader, task):
+            return [self.rewrite(task.bucket, task.pick)]
+
+    def compact(self, bucket: LiveBucket, *, full: bool) -> CompactionResult:
+        """Compact what is due in a bucket. If it fails, the new files are deleted."""
+        pick = self.pick(bucket, full=full)
+        return CompactionResult(bucket) if pick is None else self.rewrite(bucket, pick)
+
+    @abstractmethod
+    def pick(self, bucket: LiveBucket, *, full: bool) -> Pick | None:
+        """What is due in a bucket; None: nothing."""
+
+    @abstractmethod
+    def rewrite(self, bucket: LiveBucket, pick: Pick) -> CompactionResult:
+        """Write the new files. If it fails, they are deleted. Raises FileNotFoundError if a file is missing."""
+
+    @abstractmethod
+    def rows(self, bucket: LiveBucket) -> Iterator[pa.RecordBatch]:
+        """The rows of a bucket: its merged records without deletes. Raises as `rewrite`."""
+
+
+class KeyedTaskPicker(BucketTaskPicker):
+    """The `TaskPicker` of a table whose files are sorted by the primary key.
 
     If full compactions make the changelog, every file below the highest level is due.
     """
 
     def __init__(self, table: PaimonTable, reader: FileReader, now: Callable[[], datetime]) -> None:
+        super().__init__(reader)
         self._options = CompactionOptions.of(table)
         self._mode = ChangelogMode.of(table)
         self._expiry = RecordExpiry.of(table)
-        self._reader = reader
         self._rewriter = KeyedRewriter(table, reader, self._options)
         self._now = now
         self._by_snapshot = table.traits.snapshot_ordering
@@ -213,35 +248,24 @@ class KeyedTaskPicker(TaskPicker):
     def by_time(self, *, full: bool) -> bool:
         return self._options.by_time or (self._expiry is not None and (full or self._mode.full))
 
-    def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
-        expired = self._expired()
-        for bucket in buckets:
-            if self._by_snapshot:
-                for file in bucket.files:
-                    check_source(file.read)
-            pick = self._pick(bucket, expired, full=full)
-            if pick is not None:
-                yield CompactionTask(bucket, pick.files, pick)
-
-    def execute(self, task: CompactionTask) -> list[CompactionResult]:
-        assert task.pick is not None
-        with bad_rows_as_damage(self._reader, task):
-            return [self._rewriter.compact(task.bucket, task.pick, self._expired())]
-
-    def compact(self, bucket: LiveBucket, *, full: bool) -> CompactionResult:
-        """Compact what is due in a bucket. If it fails, the new files are deleted."""
-        expired = self._expired()
-        pick = self._pick(bucket, expired, full=full)
-        return CompactionResult(bucket) if pick is None else self._rewriter.compact(bucket, pick, expired)
-
-    def _pick(self, bucket: LiveBucket, expired: Expired | None, *, full: bool) -> Pick | None:
+    def pick(self, bucket: LiveBucket, *, full: bool) -> Pick | None:
+        if self._by_snapshot:
+            for file in bucket.files:
+                check_source(file.read)
         runs = level_runs(bucket.files)
         if full or self._mode.full:
+            expired = self._expired()
             return pick_full(
                 runs, self._options, lambda file: expired is not None and expired.in_file(file, self._reader.schema)
             )
         up = self._mode.looks_up or self._options.force_up_level_0
         return pick_needed(runs, self._options, self._now(), up_level_0=up)
+
+    def rewrite(self, bucket: LiveBucket, pick: Pick) -> CompactionResult:
+        return self._rewriter.compact(bucket, pick, self._expired())
+
+    def rows(self, bucket: LiveBucket) -> Iterator[pa.RecordBatch]:
+        return self._rewriter.rows(bucket)
 
     def _expired(self) -> Expired | None:
         return None if self._expiry is None else self._expiry.at(self._now())

@@ -5,14 +5,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, python_order
-from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 256 << 20
 """Bytes that are merged at once. One array of Arrow cannot hold more than 2 GB of texts or bytes."""
@@ -24,13 +27,16 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
     There are as many runs as files overlap at most, as in the widest section of Java's `IntervalPartition`. The files
     of a run are in key order and can be read one after the other.
     """
+    return fewest_runs((key_order(file.min_key), key_order(file.max_key), file) for file in files)
+
+
+def fewest_runs(ranges: Iterable[tuple[Any, Any, T]]) -> list[list[T]]:
+    """As `sorted_runs`, of values with their smallest and largest keys."""
     # In the order of smallest keys, each file is added to the run that ends first, if that ends before the file begins.
     # Otherwise it starts a new run. `ends` is a heap of the runs by their largest key.
-    bounds = [(key_order(file.min_key), key_order(file.max_key), file) for file in files]
-    bounds.sort(key=lambda bound: bound[:2])
-    runs: list[list[DataFileMeta]] = []
+    runs: list[list[T]] = []
     ends: list[tuple[Any, int]] = []
-    for smallest, largest, file in bounds:
+    for smallest, largest, file in sorted(ranges, key=lambda each: each[:2]):
         if ends and ends[0][0] < smallest:
             _, run = heapq.heappop(ends)
         else:
@@ -44,6 +50,14 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
 def key_order(row: Any) -> tuple[Any, ...]:
     """A key of a file's metadata as a value that Python compares as Java compares keys."""
     return tuple(python_order(value) for value in row.values)
+
+
+def stored_key_order(fields: Sequence[DataField], row: bytes) -> list[Any]:
+    """As `key_order`, of a serialised row."""
+    columns = [decode_column(pa.array([row], pa.binary()), index, field.type) for index, field in enumerate(fields)]
+    # Python's datetimes would lose nanoseconds.
+    exact = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
+    return [python_order(column[0].as_py()) for column in exact]
 
 
 class UnsortedRunError(ValueError):

@@ -14,6 +14,7 @@ from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.formats.binary_row import decode_columns, decode_rows, rows_of
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.manifest_tables import BOUNDS
+from pypaimon.streaming.options.table_traits import is_clustered
 from pypaimon.streaming.paimon.internals import (
     BinaryRow,
     DataField,
@@ -53,7 +54,7 @@ class DataFiles:
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`, perhaps with `OWN_PARTITION`.
-        key_fields: The trimmed primary key (without partition columns); empty for a table without primary key.
+        key_fields: The `bound_fields` of the table.
     """
 
     def __init__(self, entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> None:
@@ -133,6 +134,16 @@ class DataFiles:
         return self._paths.partitions(self._partitions.dictionary)
 
 
+def bound_fields(schema: TableSchema) -> list[DataField]:
+    """The fields of `min_key` and `max_key` in all files of a table: those of the primary key without the partition
+    columns. Empty if a table has no primary key, or if only its files of level 0 have such bounds.
+    """
+    if is_clustered(schema):
+        return []
+    fields = {field.name: field for field in schema.fields}
+    return [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileRange:
     """A range of files, as a split holds them: see `model.plan.FileColumns`."""
@@ -159,10 +170,9 @@ class FileRange:
 def manifest_entries(entries: pa.Table, paths: FilePaths, schema: TableSchema) -> list[ManifestEntry]:
     """Entries as pypaimon's `ManifestEntry`, in their order. For their files see `DataFiles`."""
     fields = {field.name: field for field in schema.fields}
-    keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
     partitions = entries["partition"].combine_chunks().dictionary_encode()
     rows = decode_rows(partitions.dictionary, [fields[name] for name in schema.partition_keys])
-    files = DataFiles(entries, paths, keys).make(0, entries.num_rows)
+    files = DataFiles(entries, paths, bound_fields(schema)).make(0, entries.num_rows)
     places = ([rows[index] for index in partitions.indices.to_pylist()], *_columns(entries, "bucket", "total_buckets"))
     return list(map(ManifestEntry, *_columns(entries, "kind"), *places, files))
 

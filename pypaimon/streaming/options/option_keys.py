@@ -89,7 +89,7 @@ ROW_TRACKING_ENABLED = Key("row-tracking.enabled", BOOLEAN, False, _RWC, "rows h
 ROW_TRACKING_PARTITION_GROUP_ON_COMMIT = Key("row-tracking.partition-group-on-commit", BOOLEAN, True, _W,
     "a commit numbers the rows of a partition consecutively")
 PK_CLUSTERING_OVERRIDE = Key("pk-clustering-override", BOOLEAN, False, _RC,
-    "clusters by other columns than the key; not compacted here")
+    "files are sorted by `clustering.columns`, not by the key")
 CLUSTERING_INCREMENTAL = Key("clustering.incremental", BOOLEAN, False, _C,
     "[compactions](compaction.md#sorted-files) sort rows")
 CLUSTERING_COLUMNS = Key("clustering.columns", TEXT, None, _C, "by these columns", ("sink.clustering.by-columns",))

@@ -35,6 +35,13 @@ def num_levels(options: TableOptions) -> int:
     return option_keys.NUM_LEVELS.of(options) or option_keys.NUM_SORTED_RUN_COMPACTION_TRIGGER.of(options) + 1
 
 
+def is_clustered(schema: TableSchema) -> bool:
+    """Whether a table has a primary key, and its files above level 0 are sorted by other columns, which are also those
+    of the bounds that the metadata of these files calls keys.
+    """
+    return bool(schema.primary_keys) and option_keys.PK_CLUSTERING_OVERRIDE.of(schema.options)
+
+
 @dataclass(frozen=True, slots=True)
 class TableTraits:
     """The facts of a table that decide which files a stream reads and how.
@@ -56,6 +63,7 @@ class TableTraits:
     decoupled_changelog: bool
     num_levels: int
     full_compaction_delta_commits: int | None
+    clustered: bool  # Whether files above level 0 are sorted by other columns than the key
 
     @staticmethod
     def of(schema: TableSchema) -> TableTraits:
@@ -77,6 +85,7 @@ class TableTraits:
             decoupled_changelog=changelogs_outlive(options),
             num_levels=num_levels(options),
             full_compaction_delta_commits=option_keys.FULL_COMPACTION_DELTA_COMMITS.of(options),
+            clustered=is_clustered(schema),
         )
 
     @property

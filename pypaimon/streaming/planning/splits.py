@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.formats.binary_row import decode_rows
-from pypaimon.streaming.metadata.data_file_meta import DataFiles, FileRange
+from pypaimon.streaming.metadata.data_file_meta import DataFiles, FileRange, bound_fields
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
@@ -230,7 +230,6 @@ class Files:
     def of(entries: pa.Table, factory: SplitFactory) -> Files:
         """The entries as files of the factory's table."""
         fields = {each.name: each for each in factory.schema.fields}
-        key_names = [name for name in factory.schema.primary_keys if name not in factory.schema.partition_keys]
         # Many files share few partitions, so each distinct one is decoded once and files hold an index.
         encoded = entries["partition"].combine_chunks().dictionary_encode()
         indices = encoded.indices.to_numpy().astype(np.int64)
@@ -239,7 +238,7 @@ class Files:
         starts = _run_starts(indices, buckets)
         return Files(
             entries,
-            DataFiles(entries, factory.paths, [fields[name] for name in key_names]),
+            DataFiles(entries, factory.paths, bound_fields(factory.schema)),
             starts,
             column(entries, "file_size"),
             column(entries, "total_buckets"),

@@ -235,10 +235,10 @@ _LARGE_RUNS = 4
 class BucketMerge:
     """Merges files of buckets, in one layout."""
 
-    def __init__(self, layout: ReadLayout, rows: FileRows, clustered: bool, batch_size: int, openers: IOPool) -> None:
+    def __init__(self, layout: ReadLayout, rows: FileRows, batch_size: int, openers: IOPool) -> None:
         self._layout = layout
         self._rows = rows
-        self._clustered = clustered
+        self._clustered = layout.traits.clustered
         self._batch_size = min(batch_size, _MERGED_ROWS)
         self._openers = openers
 
@@ -268,11 +268,12 @@ class BucketMerge:
         columns = (SEQUENCE_NUMBER, VALUE_KIND)
         deletion_of = {file.file_name: each for file, each in files.files}
 
-        # Files that are clustered by other columns are sorted by key here, so each is a run of its own.
-        partitions = files.by_directory() if in_order else [files.metas]
-        runs = [run for each in partitions for run in sorted_runs(each)]
         if self._clustered:
+            # Files that are clustered by other columns are sorted by key here, so each is a run of its own.
             runs = [[file] for file in files.metas]
+        else:
+            partitions = files.by_directory() if in_order else [files.metas]
+            runs = [run for each in partitions for run in sorted_runs(each)]
         # The more runs there are, the fewer rows each may hold in memory.
         length = max(1, self._batch_size * min(_LARGE_RUNS, len(runs)) // min(MOST_RUNS, len(runs)))
 

@@ -62,10 +62,9 @@ class SplitReader:
         self._openers = openers
         self._index_filter = FileIndexFilter(directory, layout, unmatched)
         self._traits = layout.traits
-        self._clustered = option_keys.PK_CLUSTERING_OVERRIDE.of(layout.schema.options)
         self._filter = RecordFilter(layout, unmatched)
         self._files = FileRows(directory, layout, batch_size, vectors)
-        self._merge = BucketMerge(layout, self._files, self._clustered, batch_size, openers)
+        self._merge = BucketMerge(layout, self._files, batch_size, openers)
 
     def read(self, split: StreamSplit) -> Iterator[Records]:
         """The records of a split, in order, filtered. Raises FileNotFoundError if a data file is missing."""
@@ -149,7 +148,7 @@ class SplitReader:
     def _is_clustered(self, files: Sequence[DataFileMeta]) -> bool:
         """Whether files are sorted by other columns than the key, so that they cannot be merged."""
         # They need no merge: such tables have deletion vectors, which leave each key once above level 0.
-        return self._clustered and all(file.level for file in files)
+        return self._traits.clustered and all(file.level for file in files)
 
     def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
         if self._keep_deletes or any(file.delete_row_count != 0 for file in files):

@@ -8,18 +8,25 @@ import pytest
 
 from pypaimon.streaming import compact, stream_read_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.java.live import LiveJava
+from support.java.live import OTHER_JARS, LiveJava
 from support.java.shared_table import Shared
 
 pytestmark = pytest.mark.java
 
+VECTORS = {"deletion-vectors.enabled": "true"}
+KINDS: dict[str, dict[str, str]] = {
+    "keyed": {},
+    "append": {},
+    "vectors": VECTORS,
+    "clustered": VECTORS | {"pk-clustering-override": "true", "clustering.columns": "name"},
+}
 FEW = {"num-sorted-run.compaction-trigger": "3", "compaction.min.file-num": "3", "num-levels": "6"}
 
 
-@pytest.mark.parametrize("kind", ["keyed", "append", "vectors"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_java_continues_after_our_compactions(java: LiveJava, tmp_path: Path, kind: str) -> None:
     keyed = kind != "append"
-    shared = Shared(java, tmp_path, keyed=keyed, **({"deletion-vectors.enabled": "true"} if kind == "vectors" else {}))
+    shared = Shared(java, tmp_path, keyed=keyed, **KINDS[kind])
     made = 0
     for turn in range(12):
         shared.ours((turn % 5, f"ours {turn}"), (50 + turn, "ours"))
@@ -30,7 +37,8 @@ def test_java_continues_after_our_compactions(java: LiveJava, tmp_path: Path, ki
         if turn in (5, 9):
             shared.java.call("expire", options={"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
             shared.check()
-        if turn == 10 and keyed:
+        # Compactions of Java 1.4 find no key that is in a clustered file.
+        if turn == 10 and keyed and (kind != "clustered" or OTHER_JARS):
             shared.java.call("compact", full=True, options={"write-only": "false"})
             shared.check()
     assert made > 3

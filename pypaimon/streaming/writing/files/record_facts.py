@@ -64,7 +64,7 @@ class RecordFacts(Protocol):
         """The least and the greatest sequence number."""
 
     def key_range(self) -> tuple[Any, Any]:
-        """The least and the greatest key as rows; (None, None) without keys."""
+        """The bounds as rows, usually the least and the greatest key; (None, None) without keys."""
 
 
 @dataclass(slots=True)
@@ -143,14 +143,19 @@ class GivenFacts:
 
 
 class KeyedFacts:
-    """Records of a primary-key table, with system columns."""
+    """Records of a primary-key table, with system columns.
 
-    def __init__(self, key_fields: Sequence[Any], thin: bool) -> None:
+    Args:
+        bound_fields: The columns whose values in the first and the last record are the bounds; None: the key.
+    """
+
+    def __init__(self, key_fields: Sequence[Any], thin: bool, bound_fields: Sequence[Any] | None = None) -> None:
         self.key_fields: Sequence[Any] = list(key_fields)
+        self._bound_fields = self.key_fields if bound_fields is None else list(bound_fields)
         self.deletes = 0
         self._thin = thin
         self._sequence: list[int] = []
-        self._keys: list[pa.Table] = []
+        self._bounds: list[pa.Table] = []
 
     def stored(self, schema: pa.Schema) -> list[str]:
         """All columns, without the copies of the key if the file is thin."""
@@ -160,18 +165,18 @@ class KeyedFacts:
     def add(self, data: pa.Table) -> None:
         self._sequence += _bounds(data[SEQUENCE_NUMBER])
         self.deletes += int(pc.sum(pc.is_in(data[VALUE_KIND], _RETRACTS)).as_py() or 0)
-        # As in Java the bounds are the keys of the first and the last record. Only those of the postponed bucket
-        # are not sorted.
-        names = [field.name for field in self.key_fields]
-        if not self._keys:
-            self._keys = [data.select(names).slice(0, 1)]
-        self._keys[1:] = [data.select(names).slice(data.num_rows - 1)]
+        # As in Java the bounds are those of the first and the last record. Only records of the postponed bucket are not
+        # sorted.
+        names = [field.name for field in self._bound_fields]
+        if not self._bounds:
+            self._bounds = [data.select(names).slice(0, 1)]
+        self._bounds[1:] = [data.select(names).slice(data.num_rows - 1)]
 
     def sequence_range(self) -> tuple[int, int]:
         return min(self._sequence), max(self._sequence)
 
     def key_range(self) -> tuple[Any, Any]:
-        first, last = (key_row(key, self.key_fields) for key in self._keys)
+        first, last = (key_row(bound, self._bound_fields) for bound in self._bounds)
         return first, last
 
 

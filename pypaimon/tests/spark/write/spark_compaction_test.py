@@ -85,6 +85,16 @@ def test_postponed_rows_are_distributed_over_buckets(spark: Any, warehouse: Any)
     assert rows(table) == sorted(("+I", key, day, 2) for key in range(6) for day in "ab")
 
 
+def test_files_of_keys_are_sorted_by_other_columns(spark: Any, warehouse: Any) -> None:
+    clustering = {"pk-clustering-override": "true", "clustering.columns": "v", "deletion-vectors.enabled": "true"}
+    table = created(warehouse, ["day", "id"], bucket="2", **clustering)
+    write(table, 3)
+    report = compact(spark, options_of(table))
+    assert (report.before.rows, report.after.rows, len(report.new_snapshot_ids)) == (36, 12, 1)
+    assert rows(table) == sorted(("+I", key, day, 2) for key in range(6) for day in "ab")
+    assert {level for each in table_files(table).buckets for level in each.levels} == {1}
+
+
 @pytest.mark.parametrize("kind", ["deduplicate", "postponed", "append"])
 def test_rows_are_divided_into_another_number_of_buckets(spark: Any, warehouse: Any, kind: str) -> None:
     given = {"bucket-key": "id"} if kind == "append" else {}

@@ -68,6 +68,8 @@ class Kind:
         newer: Options that are drawn for current Java.
         is_newer: Whether only current Java has such tables.
         is_written_here: Whether ours writes them too.
+        is_shown_late: Whether readers see what was written after a compaction only.
+        needs_current: Whether only compactions of current Java are right.
     """
 
     options: Options
@@ -80,6 +82,8 @@ class Kind:
     newer: Callable[[random.Random], Options] = lambda rng: {}
     is_newer: bool = False
     is_written_here: bool = True
+    is_shown_late: bool = False
+    needs_current: bool = False
 
     @property
     def is_tracked(self) -> bool:
@@ -150,6 +154,16 @@ def _levels(rng: random.Random) -> Options:
     }  # fmt: skip
 
 
+def _clustered_keys(rng: random.Random) -> Options:
+    vectors = {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": rng.choice(["false", "true"])}
+    first = {"merge-engine": "first-row", **(vectors if not OTHER_JARS or rng.random() < 0.5 else {})}
+    return {
+        **_sizes(rng), **rng.choice([vectors, vectors, first]),
+        "num-sorted-run.compaction-trigger": rng.choice(["1", "2", "3"]),
+        "clustering.columns": ",".join(rng.sample(["n", "c0", "c1"], rng.randint(1, 2))),
+    }  # fmt: skip
+
+
 _WRITES = ("write",) * 6
 _OTHERS = ("alter", "alter", "replace", "option")
 KINDS = {
@@ -175,6 +189,10 @@ KINDS = {
     "managed": Kind(
         {"bucket": "2", "write-only": "true"}, _levels, SIMPLE, (*_WRITES, *_OTHERS), key=("k",), blobs=1,
         is_newer=True, is_written_here=False,
+    ),
+    "clustered keys": Kind(
+        {"bucket": "2", "write-only": "true", "pk-clustering-override": "true"}, _clustered_keys, SORTABLE,
+        (*_WRITES, "alter", "option"), key=("k",), is_shown_late=True, needs_current=True,
     ),
     "chain": Kind(
         {"bucket": "2", "write-only": "true", "chain-table.enabled": "true", "sequence.field": "n",
@@ -218,6 +236,7 @@ class CompactedTable:
         self.steps: list[str] = []
         self._waiting: list[Command] = []
         self._numbers: set[int] | None = set()
+        self._shown = set[int]()
         self._written = 0
         self._renamed = 0
         self._writers = 0
@@ -274,7 +293,7 @@ class CompactedTable:
                 self._change()
             if number == 0 or self._has_branches:
                 self._write()
-            self._compact(ours=ours)
+            self._compact(ours=ours or (self._kind.needs_current and OTHER_JARS is None))
             ours = not ours
             if self._rng.random() < 0.3:
                 self._do("expire", options={"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
@@ -318,7 +337,7 @@ class CompactedTable:
     def _rows(self, count: int, partition: int | None = None) -> list[Row]:
         rows: dict[Any, Row] = {}
         names = [name for name, _ in self._fields]
-        kinds = ["+I", "+I", "+U", "-D"] if self._kind.key and not self._is_partial_update else ["+I"]
+        kinds = ["+I", "+I", "+U", "-D"] if self._kind.key and not self._only_adds else ["+I"]
         for _ in range(count):
             self._written += 1
             row = [self._rng.choice(kinds), *(self._value(name, kind, partition) for name, kind in self._fields)]
@@ -327,6 +346,8 @@ class CompactedTable:
             if key in rows:
                 continue
             rows[key] = row
+            if self._is_first_row and key in self._of_keys:
+                continue
             if self._numbers is not None:
                 self._numbers.discard(self._of_keys.pop(key, -1))
                 if row[0] != "-D":
@@ -454,6 +475,7 @@ class CompactedTable:
 
     def _compact(self, *, ours: bool) -> None:
         before, chain = self._java_rows(), self._java_chain()
+        due = set(self._numbers or ())
         self._check_numbers(before)
         self._java_news()
         self._compare_due()
@@ -470,8 +492,11 @@ class CompactedTable:
         if before["files"] != after["files"]:
             self._compacted_by.append("ours" if ours else "java")
             self._tally.compactions[self._compacted_by[-1]] += 1
-        expected = self._kept(meanwhile[0] if meanwhile else before)
-        assert self._kept(after) == expected, _differences(expected, self._kept(after))
+        if self._kind.is_shown_late:
+            self._shown = due
+        else:
+            expected = self._kept(meanwhile[0] if meanwhile else before)
+            assert self._kept(after) == expected, _differences(expected, self._kept(after))
         if not meanwhile:
             assert not (news := self._java_news()), f"Java's stream hands out a compaction: {news}"
         if self._clusters and full and not meanwhile:
@@ -483,6 +508,14 @@ class CompactedTable:
     @property
     def _is_partial_update(self) -> bool:
         return self._options.get("merge-engine") == "partial-update"
+
+    @property
+    def _is_first_row(self) -> bool:
+        return self._options.get("merge-engine") == "first-row"
+
+    @property
+    def _only_adds(self) -> bool:
+        return self._is_partial_update or self._is_first_row
 
     @property
     def _clusters(self) -> bool:
@@ -545,6 +578,9 @@ class CompactedTable:
         columns = found["columns"]
         numbers = [row[columns.index("n")] for row in found["rows"]]
         assert len(set(numbers)) == len(numbers), f"doubled: {Counter(numbers).most_common(3)}"
+        if self._kind.is_shown_late:
+            assert set(numbers) == self._shown, sorted(self._shown ^ set(numbers))
+            return
         if self._numbers is not None and not self._has_branches:
             assert set(numbers) == self._numbers, sorted(self._numbers ^ set(numbers))
         self._numbers = set(numbers)
@@ -565,20 +601,27 @@ class CompactedTable:
         view = "row_tracking" if self._kind.is_tracked else None
         if self._is_partial_update:
             return  # Its streams need a changelog.
-        builder = stream_read_builder(self.table, view=view)
+        builder = stream_read_builder(self.table, view=view).with_raw(self._is_first_row)
         ours = _read(builder, builder.new_streaming_scan().plan(), types)
-        assert sorted(map(json.dumps, ours)) == javas, _differences(javas, sorted(map(json.dumps, ours)))
+        numbers = set(self._numbers or ())
+        if self._kind.is_shown_late and numbers != self._shown:
+            # A first plan has what is not compacted too.
+            assert {row[found["columns"].index("n")] for row in ours} == numbers
+            numbers &= self._shown
+        else:
+            assert sorted(map(json.dumps, ours)) == javas, _differences(javas, sorted(map(json.dumps, ours)))
         self._tally.rows += len(javas)
-        if numbers := sorted(self._numbers or ()):
-            self._check_filter(self._rng.choice(numbers))
+        if numbers:
+            self._check_filter(self._rng.choice(sorted(numbers)))
 
     def _check_filter(self, number: int) -> None:
         """Statistics and indexes find the row."""
         answer = self._end_waiting({"do": "rows", "filter": ["n", "=", number], "branch": self._branch})
         assert answer is not None
         assert [row[answer["columns"].index("n")] for row in answer["rows"]].count(number) == 1
-        builder = stream_read_builder(self.table)
-        builder = builder.with_filter(builder.new_predicate_builder().equal("n", number))
+        builder = stream_read_builder(self.table).with_raw(self._is_first_row)
+        unmatched = "drop" if self._is_first_row else "delete"
+        builder = builder.with_filter(builder.new_predicate_builder().equal("n", number), unmatched=unmatched)
         ours = _read(builder, builder.new_streaming_scan().plan(), {"n": "BIGINT"})
         assert ours == [[number]], (number, ours)
 
@@ -604,7 +647,7 @@ class CompactedTable:
         self._java.call("news", name="live")
         self._stream = stream_read_builder(self.table).with_start("latest").with_on_schema_change("ignore")
         # Of the records as they were written, as Java's core reads them.
-        self._stream = self._stream.with_raw(self._is_partial_update).with_include_row_kind()
+        self._stream = self._stream.with_raw(self._only_adds).with_include_row_kind()
         self._scan = self._stream.new_streaming_scan()
         self._types = {each["name"]: each["type"] for each in self._java.call("schema")["fields"]}
         self._scan.plan()
