@@ -7,12 +7,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
 from pypaimon import CatalogFactory
 
 from benchmarks import java_peer
 from benchmarks.java_peer import CountingFileIO, JavaTable
 from benchmarks.measuring import Figure, worked
-from benchmarks.tables import some_rows
+from benchmarks.tables import SCHEMA, some_rows
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder, table_files
 
 ROWS = 1_000_000
@@ -29,6 +30,8 @@ _SUMS = {
 }
 _BUCKET = {"bucket": "1"}
 _TRACKED = {"row-tracking.enabled": "true", "compaction.min.file-num": "2"}
+_EVOLUTION = _TRACKED | {"data-evolution.enabled": "true"}
+_UPDATED = "data evolution with column updates"
 _CLUSTERED = {"clustering.incremental": "true", "clustering.columns": "number,day", "clustering.strategy": "zorder"}
 CASES: tuple[tuple[str, bool, dict[str, str], float], ...] = (
     ("append", False, {"compaction.min.file-num": "2"}, 1.0),
@@ -40,7 +43,8 @@ CASES: tuple[tuple[str, bool, dict[str, str], float], ...] = (
     ("changelog of full-compaction", True, _BUCKET | {"changelog-producer": "full-compaction"}, 0.5),
     ("deletion vectors", True, _BUCKET | {"deletion-vectors.enabled": "true"}, 0.5),
     ("row tracking", False, _TRACKED, 1.0),
-    ("data evolution", False, _TRACKED | {"data-evolution.enabled": "true"}, 1.0),
+    ("data evolution", False, _EVOLUTION, 1.0),
+    (_UPDATED, False, _EVOLUTION, 1.0),
     ("clustering by z-order", False, _CLUSTERED, 1.0),
     ("postponed buckets", True, {"bucket": "-2", "postpone.default-bucket-num": "1"}, 1.0),
 )
@@ -59,6 +63,8 @@ def _beside_java(directory: Path) -> Iterator[Figure]:
             warehouse.mkdir(parents=True)
             of_java = JavaTable(java, warehouse, keyed=keyed, options=options)
             _write(_table(warehouse), keyed=keyed)
+            if name == _UPDATED:
+                _update_columns(_table(warehouse))
             of_java.keep()
             ours, javas = [], []
             for turn in range(WARM + ROUNDS):
@@ -98,6 +104,16 @@ def _write(table: Any, *, keyed: bool) -> None:
             writer.write(some_rows(count, commit, _KEYS if keyed else None))
             writer.commit()
     assert table_files(table).files.rows == ROWS
+
+
+def _update_columns(table: Any) -> None:
+    """A commit for each column but the key, which writes it in all rows."""
+    for seed, name in enumerate(SCHEMA.names[1:], COMMITS):
+        data = pa.table({"_ROW_ID": range(ROWS), name: some_rows(ROWS, seed)[name]})
+        builder = table.new_batch_write_builder()
+        committer = builder.new_commit()
+        committer.commit(builder.new_update().with_update_type([name]).update_by_arrow_with_row_id(data))
+        committer.close()
 
 
 def _share_read(table: Any) -> float:

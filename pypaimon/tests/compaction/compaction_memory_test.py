@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,15 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import compact, stream_write_builder
-from pypaimon.streaming.compaction import file_reading
-from support.tables.handles import catalog_with_database, create_table
+from pypaimon.streaming.compaction import CompactionReport, file_reading
+from pypaimon.streaming.writing.files import rolling_files
+from support.tables.handles import catalog_with_database, create_table, write_by_stream
 
 pytestmark = pytest.mark.slow
 
 ROWS = 20_000
+PIECE = 1 << 16
+BOUND = 5 << 20
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.float64())])
 VECTORS = {"deletion-vectors.enabled": "true"}
 POOLS: list[pa.MemoryPool] = []
@@ -51,14 +55,63 @@ def peak(directory: Path, rows: int, options: dict[str, str], *, full: bool) -> 
             writer.commit()
         if len(ids) == rows:
             compact(table, full=True)
+    found, most = taken_by(lambda: compact(table, full=full))
+    assert found.before.rows >= rows // 4
+    return most
+
+
+def taken_by(run: Callable[[], CompactionReport]) -> tuple[CompactionReport, int]:
+    """What a compaction reports, and the most bytes of Arrow and of Python that it takes."""
     before = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(before)
     POOLS.append(counted)
     pa.set_memory_pool(counted)
     tracemalloc.start()
     try:
-        assert compact(table, full=full).before.rows >= rows // 4
-        return counted.max_memory() + tracemalloc.get_traced_memory()[1]
+        return run(), counted.max_memory() + tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
         pa.set_memory_pool(before)
+
+
+EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true", "file.block-size": str(PIECE)}
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        (["id"], {"bucket": "1", "num-sorted-run.compaction-trigger": "20"}),
+        ([], {"bucket": "1", "bucket-key": "id"}),
+        ([], EVOLVING),
+    ],
+    ids=["keyed", "append", "evolution"],
+)
+def test_a_bucket_many_times_as_large_as_what_is_held_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: list[str], options: dict[str, str]
+) -> None:
+    """The limits on what is read and written at once are small here, and the bucket becomes one file."""
+    monkeypatch.setattr(file_reading, "_BATCH_ROWS", 1024)
+    monkeypatch.setattr(rolling_files, "MOST_PIECE_BYTES", PIECE)
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.binary())])
+    catalog = catalog_with_database(tmp_path, "d")
+    common = {"target-file-size": str(PIECE), "source.split.open-file-cost": "1 b"}
+    table = create_table(catalog, "t", columns, primary_keys=key, options=common | options, database="d")
+    rows, width, commits = 220_000, 96, 4
+    numbers = np.random.default_rng(1)
+
+    def values(count: int) -> pa.Array:
+        return pa.array(np.frombuffer(numbers.bytes(count * width), f"V{width}").tolist(), pa.binary())
+
+    for number in range(commits):
+        ids = np.arange(number, rows, commits)
+        write_by_stream(table, pa.table({"id": ids, "a": values(len(ids))}, schema=columns))
+    if options is EVOLVING:
+        builder = table.new_batch_write_builder()
+        update = builder.new_update().with_update_type(["a"])
+        commit = builder.new_commit()
+        commit.commit(update.update_by_arrow_with_row_id(pa.table({"_ROW_ID": range(rows), "a": values(rows)})))
+        commit.close()
+    # All of it becomes one file.
+    report, most = taken_by(lambda: compact(table.copy({"target-file-size": "1 gb"}), full=True))
+    assert report.after.files == 1 and report.after.rows == rows
+    assert most < BOUND < report.before.bytes / 4

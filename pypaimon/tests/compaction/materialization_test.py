@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
+from pypaimon.globalindex.create_global_index import GlobalIndexBuilder
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError, compact, maintain, stream_read_builder
 from pypaimon.streaming.compaction import CompactionReport, materialize_deletion_vectors
@@ -277,6 +278,29 @@ def test_global_indexes_of_row_ids_are_dropped(table: EvolvingTable, made: str) 
     assert compact(table.handle, full=True).new_snapshot_ids
     assert snapshot_of(table).index_manifest is not None
     assert found_by_index(table, 3) == [{"id": 3, "a": "a3", "b": 3}]
+    table.check()
+
+
+@pytest.mark.parametrize("change", ["materialized", "compacted"])
+def test_a_global_index_that_was_begun_before(table: EvolvingTable, change: str) -> None:
+    filled(table)
+    messages = GlobalIndexBuilder(table.handle, "id").build()
+    if change == "materialized":
+        assert materialized(table).new_snapshot_ids
+    else:
+        assert compact(table.handle, full=True).new_snapshot_ids
+    commit = table.handle.new_batch_write_builder().new_commit()
+    if change == "materialized":
+        # pypaimon and Java 2 compare the ids of an index with those of the data files.
+        with pytest.raises(RuntimeError, match="row ID existence conflict"):
+            commit.commit(messages)
+        assert snapshot_of(table).index_manifest is None
+    else:
+        commit.commit(messages)
+    commit.close()
+    for key in range(13):
+        found = found_by_index(table, key)
+        assert found == [row for row in table.model.values() if row["id"] == key]
     table.check()
 
 

@@ -21,7 +21,6 @@ import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.Obje
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.sink.CommitMessageImpl;
-import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.source.DataSplit;
 import org.apache.paimon.utils.MutableObjectIterator;
@@ -57,7 +56,8 @@ final class Clustering {
         }
     }
 
-    void run(long identifier) throws Exception {
+    /** What to commit of the sorted files. */
+    List<CommitMessage> messages(long identifier) throws Exception {
         Map<BinaryRow, Pair<List<DataSplit>, CommitMessage>> parts = manager.toSplitsAndRewriteDvFiles(units);
         List<CommitMessage> messages = new ArrayList<>();
         for (Map.Entry<BinaryRow, CompactUnit> unit : units.entrySet()) {
@@ -72,9 +72,7 @@ final class Clustering {
                 messages.add(part.getRight());
             }
         }
-        try (TableCommitImpl commit = table.newCommit("compactor")) {
-            commit.commit(identifier, messages);
-        }
+        return messages;
     }
 
     private List<DataFileMeta> sorted(List<DataSplit> splits, long identifier) throws Exception {

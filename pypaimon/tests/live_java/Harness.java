@@ -117,6 +117,7 @@ public final class Harness {
     private final Map<String, KeyOwners> owners = new HashMap<>();
     private Catalog catalog;
     private long identifier;
+    private Prepared prepared;
 
     private Harness(String scratch) {
         ioManager = IOManager.create(scratch);
@@ -158,8 +159,8 @@ public final class Harness {
             case "write" -> write(command);
             case "evolve" -> evolve(command);
             case "delete" -> delete(command);
-            case "compact" -> compact(command);
-            case "cluster" -> clustering(command).run(++identifier);
+            case "compact", "cluster" -> compact(command, reply);
+            case "commit_prepared" -> prepared.commit();
             case "due" -> due(command, reply);
             case "due_clusters" -> clustering(command).describe(reply);
             case "overwrite" -> overwrite(command);
@@ -408,52 +409,91 @@ public final class Harness {
         }
     }
 
-    /** full; options: compacts every bucket of the latest snapshot in one commit, after rows that are postponed came. */
-    private void compact(JsonNode command) throws Exception {
+    /**
+     * full; options: compacts every bucket of the latest snapshot in one commit, after rows that are postponed came.
+     * prepare: leaves the commit to {@code commit_prepared}, and names the files that it replaces, with their levels.
+     */
+    private void compact(JsonNode command, ObjectNode reply) throws Exception {
         FileStoreTable table = table(command);
         identifier++;
+        boolean clusters = command.get("do").asText().equals("cluster");
+        boolean full = command.path("full").asBoolean(true);
+        List<CommitMessage> messages =
+                clusters ? clustering(command).messages(identifier) : compacted(table, full);
+        Prepared made = new Prepared(table, identifier, messages, clusters);
+        if (command.path("prepare").asBoolean()) {
+            prepared = made;
+            made.describe(reply);
+        } else {
+            made.commit();
+        }
+    }
+
+    /** What a compaction has written; no messages where there is nothing to commit at all. */
+    private record Prepared(FileStoreTable table, long identifier, List<CommitMessage> messages, boolean ignoresEmpty) {
+        void commit() throws Exception {
+            if (messages == null) {
+                return;
+            }
+            try (TableCommitImpl commit = table.newCommit("compactor").ignoreEmptyCommit(ignoresEmpty)) {
+                commit.commit(identifier, messages);
+            }
+        }
+
+        void describe(ObjectNode reply) {
+            ArrayNode names = reply.putArray("files");
+            for (CommitMessage message : messages == null ? List.<CommitMessage>of() : messages) {
+                ((CommitMessageImpl) message).compactIncrement().compactBefore().forEach(file -> names.add(place(file)));
+            }
+        }
+    }
+
+    /** A compaction may give a file another level, and no other name. */
+    private static String place(DataFileMeta file) {
+        return file.fileName() + " " + file.level();
+    }
+
+    private List<CommitMessage> compacted(FileStoreTable table, boolean full) throws Exception {
         List<CommitMessage> messages = new ArrayList<>();
-        try (TableWriteImpl<?> write = table.newWrite("compactor");
-                TableCommitImpl commit = table.newCommit("compactor").ignoreEmptyCommit(false)) {
-            // A writer that clusters buckets closes what it is given.
-            write.withIOManager(IOManager.create(ioManager.tempDirs()));
-            if (table.coreOptions().dataEvolutionEnabled()) {
-                try {
-                    for (DataEvolutionCompactTask task : coordinator(table).plan()) {
-                        messages.add(task.doCompact(table, "compactor"));
-                    }
-                    messages.addAll(movedVectors(table, messages));
-                } catch (EndOfScanException nothing) {
-                    return;
+        if (table.coreOptions().dataEvolutionEnabled()) {
+            try {
+                for (DataEvolutionCompactTask task : coordinator(table).plan()) {
+                    messages.add(task.doCompact(table, "compactor"));
                 }
-            } else if (table.bucketMode() == BucketMode.BUCKET_UNAWARE) {
-                BaseAppendFileStoreWrite writer = (BaseAppendFileStoreWrite) table.store().newWrite("compactor");
-                if (table.coreOptions().rowTrackingEnabled()) {
-                    // As Spark's procedure does.
-                    writer.withWriteType(SpecialFields.rowTypeWithRowTracking(table.rowType()));
+            } catch (EndOfScanException nothing) {
+                return null;
+            }
+            messages.addAll(movedVectors(table, messages));
+        } else if (table.bucketMode() == BucketMode.BUCKET_UNAWARE) {
+            BaseAppendFileStoreWrite writer = (BaseAppendFileStoreWrite) table.store().newWrite("compactor");
+            if (table.coreOptions().rowTrackingEnabled()) {
+                // As Spark's procedure does.
+                writer.withWriteType(SpecialFields.rowTypeWithRowTracking(table.rowType()));
+            }
+            try {
+                for (AppendCompactTask task : new AppendCompactCoordinator(table, false).run()) {
+                    messages.add(task.doCompact(table, writer));
                 }
-                try {
-                    for (AppendCompactTask task : new AppendCompactCoordinator(table, false).run()) {
-                        messages.add(task.doCompact(table, writer));
-                    }
-                } catch (EndOfScanException noSnapshot) {
-                    return;
-                } finally {
-                    writer.close();
-                }
-            } else if (table.bucketMode() == BucketMode.POSTPONE_MODE) {
-                boolean full = command.path("full").asBoolean(true);
-                messages.addAll(PostponedBuckets.distribute(table, ioManager, identifier, full));
-            } else {
+            } catch (EndOfScanException noSnapshot) {
+                return null;
+            } finally {
+                writer.close();
+            }
+        } else if (table.bucketMode() == BucketMode.POSTPONE_MODE) {
+            messages.addAll(PostponedBuckets.distribute(table, ioManager, identifier, full));
+        } else {
+            try (TableWriteImpl<?> write = table.newWrite("compactor")) {
+                // A writer that clusters buckets closes what it is given.
+                write.withIOManager(IOManager.create(ioManager.tempDirs()));
                 for (BucketEntry entry : table.newSnapshotReader().bucketEntries()) {
                     if (entry.bucket() >= 0) {
-                        write.compact(entry.partition(), entry.bucket(), command.path("full").asBoolean(true));
+                        write.compact(entry.partition(), entry.bucket(), full);
                     }
                 }
                 messages.addAll(write.prepareCommit(true, identifier));
             }
-            commit.commit(identifier, messages);
         }
+        return messages;
     }
 
     /** Of data files only. Java 2 takes the snapshot too. */
@@ -542,7 +582,10 @@ public final class Harness {
 
     // ---- streaming
 
-    /** The rows of a batch read, and the names of the files: options, system_table, branch, filter. */
+    /**
+     * The rows of a batch read, the files by name and level, and where each split ends, of which bucket: options,
+     * system_table, branch, filter.
+     */
     private void rows(JsonNode command, ObjectNode reply) throws Exception {
         Table table = table(command);
         if (command.hasNonNull("system_table")) {
@@ -559,10 +602,11 @@ public final class Harness {
         type.getFields().forEach(field -> types.add(field.type().asSQLString()));
         ArrayNode files = reply.putArray("files");
         ArrayNode rows = reply.putArray("rows");
+        ArrayNode ends = reply.putArray("ends");
         TableRead read = builder.newRead();
         for (Split split : splits) {
             if (split instanceof DataSplit data) {
-                data.dataFiles().forEach(file -> files.add(file.fileName()));
+                data.dataFiles().forEach(file -> files.add(place(file)));
             }
             try (RecordReader<InternalRow> reader = read.createReader(split)) {
                 reader.forEachRemaining(row -> {
@@ -571,6 +615,9 @@ public final class Harness {
                         values.add(value(get(row, i, type.getTypeAt(i)), type.getTypeAt(i)));
                     }
                 });
+            }
+            if (split instanceof DataSplit data) {
+                ends.addArray().add(data.bucketPath()).add(rows.size());
             }
         }
     }

@@ -15,6 +15,8 @@ IS_DIFFERENTIAL = _HISTORIES in os.environ
 VARIABLE = "TEST_SEED"
 SEED = 20_261_126
 """The seed of `make test`. `make soak` draws another one each time and prints it."""
+IS_LONG = int(os.environ.get(_HISTORIES) or 0) >= 2000
+"""Whether they are so many that the best code that a JVM's compilers can make pays."""
 SOAK = os.environ.get("SOAK", "0") not in ("", "0")
 """Whether tests run in their long form: `make soak`."""
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.compaction import file_reading
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
@@ -28,6 +31,7 @@ from pypaimon.streaming.compaction.task_pickers import sort_picker, task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.writing.files import rolling_files
 from support.corpus.values import column_values, wanted_value
 from support.java.histories import NESTED, WIDER
 from support.java.live import OTHER_JARS, JavaError, LiveJava
@@ -164,6 +168,18 @@ def _clustered_keys(rng: random.Random) -> Options:
     }  # fmt: skip
 
 
+OUTCOMES: dict[str, dict[str, bool | None]] = {
+    "write": {"kept": False},
+    "compact": {"kept": False, "replaced": True},
+    # By the ranges of row ids, which must be equal or apart.
+    "evolve": {"kept": None},
+    "delete": {"kept": None},
+}
+"""Whether Java refuses to commit a compaction, by what ours commits after its plan, and by whether ours keeps or
+replaces the files of that plan (None: either). The rows are in each case those after the commit of ours.
+"""
+CONFLICTS = ("File deletion conflicts", "multiple 'MERGE INTO' and 'COMPACT'")
+
 _WRITES = ("write",) * 6
 _OTHERS = ("alter", "alter", "replace", "option")
 KINDS = {
@@ -216,6 +232,7 @@ class CompactedTally:
     orders: Counter[str] = field(default_factory=Counter)
     meanwhile: int = 0
     conflicts: int = 0
+    races: Counter[str] = field(default_factory=Counter)
     rows: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
@@ -225,6 +242,8 @@ class CompactedTally:
             f" {dict(self.orders)}, {self.meanwhile} with a commit in between, {self.conflicts} conflicts,"
             f" {self.rows} rows compared"
         )
+        if self.races:
+            head += f"\n    Java's commits after ours: {dict(sorted(self.races.items()))}"
         return "\n    ".join([head, *(f"{count} x {text}" for text, count in self.refused.most_common(6))])
 
 
@@ -241,7 +260,8 @@ class CompactedTable:
         self._renamed = 0
         self._writers = 0
         self._compacted_by: list[str] = []
-        self._branch = None
+        self._branch: str | None = None
+        self._handles: dict[str | None, Any] = {}
         self._of_keys: dict[Any, int] = {}
         self._has_branches = kind.branches != (None,)
         partitioned = self._has_branches or rng.random() < 0.5
@@ -282,17 +302,24 @@ class CompactedTable:
 
     @property
     def table(self) -> Any:
-        return self._catalog.get_table(f"d.t$branch_{self._branch}" if self._branch else "d.t")
+        """The table, or the branch that changes, under its latest schema."""
+        if self._branch not in self._handles:
+            name = f"d.t$branch_{self._branch}" if self._branch else "d.t"
+            self._handles[self._branch] = self._catalog.get_table(name)
+        return self._handles[self._branch]
 
     def live(self, rounds: int = 4) -> None:
         """Change and compact the table; Java and ours compact by turns, and whose compaction is the first is drawn."""
         ours = self._rng.random() < 0.5
         for number in range(rounds):
             self._branch = self._rng.choice(self._kind.branches)
-            for _ in range(self._rng.randint(1, 3)):
-                self._change()
             if number == 0 or self._has_branches:
                 self._write()
+            for _ in range(self._rng.randint(1, 3)):
+                self._change()
+            if "delete" in self._kind.changes and "deletion-vectors.enabled" in self._options:
+                if self._rng.random() < 0.5:
+                    self._delete()
             self._compact(ours=ours or (self._kind.needs_current and OTHER_JARS is None))
             ours = not ours
             if self._rng.random() < 0.3:
@@ -325,10 +352,14 @@ class CompactedTable:
         count = 1 if "sequence.snapshot-ordering" in self._options else self._rng.choice([1, 2, 2, 4])
         sizes = [1, 2, 3, 8, 30, *([300] if "clustering.incremental" in self._options else [])]
         flushes = [self._rows(self._rng.choice(sizes)) for _ in range(count)]
-        self._tally.commits += 1
         if self._rng.random() < 0.5 or not self._kind.is_written_here:
+            self._tally.commits += 1
             self._do("write", flushes=flushes)
-            return
+        else:
+            self._write_here(flushes)
+
+    def _write_here(self, flushes: list[list[Row]]) -> None:
+        self._tally.commits += 1
         self._writers += 1
         self._end_waiting()
         self.steps.append(f"ours writes {json.dumps(flushes)}")
@@ -399,7 +430,7 @@ class CompactedTable:
 
     def _evolve(self) -> None:
         """Write some columns of rows that are there: Java those of a file, ours those of some rows."""
-        names = [name for name, _ in self._fields if name not in ("n", "p")]
+        names = self._columns()
         columns = self._rng.sample(names, self._rng.randint(1, min(2, len(names))))
         types = dict(map(tuple, self._fields))
         if all(types[name] == "BLOB" for name in columns):  # which Java 1.4 cannot write alone
@@ -407,9 +438,17 @@ class CompactedTable:
         if self._rng.random() < 0.6:
             rows = [["+I", *(_value_of(types[name], self._rng) for name in columns)] for _ in range(5)]
             self._do("evolve", columns=columns, rows=rows, range=self._rng.randrange(10))
-            return
-        # pypaimon does not write every nested value into Avro.
-        columns = [name for name in columns if isinstance(types[name], str) and types[name] != "BLOB"]
+        else:
+            self._evolve_here(columns)
+
+    def _columns(self) -> list[str]:
+        return [name for name, _ in self._fields if name not in ("n", "p")]
+
+    def _evolve_here(self, columns: Sequence[str]) -> None:
+        types = dict(map(tuple, self._fields))
+        # pypaimon's writer of Avro files does not take arrays, maps and rows.
+        nested = self._options["file.format"] != "avro"
+        columns = [name for name in columns if types[name] != "BLOB" and (nested or isinstance(types[name], str))]
         ids = [int(row[-2]) for row in self._java_rows()["rows"]]
         if not ids or not columns:
             return
@@ -469,6 +508,7 @@ class CompactedTable:
         self._follow()
 
     def _look_at_schema(self) -> None:
+        self._handles.clear()
         self._fields = [[each["name"], each["json"]] for each in self._java.call("schema")["fields"]]
 
     # Compactions
@@ -484,19 +524,23 @@ class CompactedTable:
         if ours:
             self._ours_compacts(full, meanwhile)
         else:
-            # Of a second round in one commit, Java's buckets of append tables delete a file before they add it.
-            full = full or self._kind is KINDS["bucketed"]
-            self._do("cluster" if self._clusters else "compact", full=full, options={"write-only": "false"})
+            self._java_compacts(full, before, meanwhile)
         after = self._java_rows()
         assert meanwhile or self._java_chain() == chain, "the chain reads otherwise"
-        if before["files"] != after["files"]:
+        if before["files"] != after["files"] and (ours or not meanwhile):
             self._compacted_by.append("ours" if ours else "java")
             self._tally.compactions[self._compacted_by[-1]] += 1
+        there = meanwhile[0] if meanwhile else before
         if self._kind.is_shown_late:
             self._shown = due
         else:
-            expected = self._kept(meanwhile[0] if meanwhile else before)
+            expected = self._kept(there)
             assert self._kept(after) == expected, _differences(expected, self._kept(after))
+        if self._kind.is_evolving:
+            numbers = _numbers_of_ids(after)
+            assert all(numbers[row_id] >= number for row_id, number in _numbers_of_ids(there).items())
+        if ours and self._is_in_order:
+            assert _by_bucket(after) == _by_bucket(there), "the rows of a bucket have another order"
         if not meanwhile:
             assert not (news := self._java_news()), f"Java's stream hands out a compaction: {news}"
         if self._clusters and full and not meanwhile:
@@ -518,8 +562,72 @@ class CompactedTable:
         return self._is_partial_update or self._is_first_row
 
     @property
+    def _is_in_order(self) -> bool:
+        """Whether the rows of a bucket stay in their order, which full compactions of Java do not heed: they take files
+        from a heap as it is (BucketedAppendCompactManager.FullCompactTask).
+        """
+        return self._kind is KINDS["bucketed"] and self._options.get("bucket-append-ordered") != "false"
+
+    @property
     def _clusters(self) -> bool:
         return "clustering.incremental" in self._options and self._options.get("bucket", "-1") == "-1"
+
+    def _java_compacts(self, full: bool, before: dict[str, Any], meanwhile: list[dict[str, Any]]) -> None:
+        what, options = "cluster" if self._clusters else "compact", {"write-only": "false"}
+        if not self._kind.is_shown_late and self._rng.random() < 0.3:
+            self._race(before, meanwhile, do=what, options=options, full=full or self._kind is KINDS["bucketed"])
+        elif self._kind is KINDS["bucketed"] and not full:
+            self._compact_in_rounds(options)
+        else:
+            self._do(what, options=options, full=full)
+
+    def _compact_in_rounds(self, options: Options) -> None:
+        """What is due in buckets of an append table.
+
+        If the file of a first round is not large, it may be among those of a second one in the same commit, which then
+        deletes the file before it adds it. Java refuses that commit of its own (BucketedAppendCompactManager,
+        AppendOnlyWriter.prepareCommit, FileEntry.mergeEntries), and a compaction of all takes one round.
+        """
+        try:
+            self._end_waiting({"do": "compact", "options": options, "full": False})
+        except JavaError as error:
+            if "Trying to add file" not in str(error):
+                raise
+            self._tally.refused["Java's second round of a bucket in one commit"] += 1
+            self._do("compact", options=options, full=True)
+
+    def _race(self, before: dict[str, Any], meanwhile: list[dict[str, Any]], **command: Any) -> None:
+        """Ours commits between Java's plan and Java's commit; `OUTCOMES` says what becomes of that."""
+        self.steps.append(f"java prepares {json.dumps(command)}")
+        answer = self._end_waiting({**command, "branch": self._branch, "prepare": True})
+        assert answer is not None
+        change = self._rng.choice([each for each in OUTCOMES if self._is_made_here(each)])
+        self.steps.append(f"ours meanwhile: {change}")
+        {
+            "write": lambda: self._write_here([self._rows(2)]),
+            "compact": lambda: Compaction(PaimonTable(self.table), full=True).run(),
+            "evolve": lambda: self._evolve_here(self._columns()[:2]),
+            "delete": self._delete_by_id,
+        }[change]()
+        found = self._java_rows()
+        meanwhile.append(found)
+        assert change != "compact" or self._kept(found) == self._kept(before), "ours compacts, and rows change"
+        is_refused = False
+        try:
+            self._end_waiting({"do": "commit_prepared"})
+        except JavaError as error:
+            if not any(words in str(error) for words in CONFLICTS):
+                raise
+            is_refused = True
+        what = "replaced" if set(answer["files"]) - set(found["files"]) else "kept"
+        self._tally.races[f"{change}, {what}: {'refused' if is_refused else 'accepted'}"] += 1
+        expected = OUTCOMES[change][what]
+        assert expected in (is_refused, None), f"Java's commit after {change} ({what} files): refused {is_refused}"
+
+    def _is_made_here(self, change: str) -> bool:
+        if change in ("evolve", "delete"):
+            return self._kind.is_evolving and (change == "evolve" or "deletion-vectors.enabled" in self._options)
+        return change == "compact" or self._kind.is_written_here
 
     def _ours_compacts(self, full: bool, meanwhile: list[dict[str, Any]]) -> None:
         commits = self._rng.random() < 0.3
@@ -537,7 +645,9 @@ class CompactedTable:
                 self._tally.meanwhile += 1
 
         self.steps.append(f"ours compacts {'all' if full else ''}")
-        report = Compaction(PaimonTable(self.table), full=full, new_picker=sort_picker(order)).run(check=commit_once)
+        compaction = Compaction(PaimonTable(self.table), full=full, new_picker=sort_picker(order))
+        with _pieces(small=self._rng.random() < 0.5):
+            report = compaction.run(check=commit_once)
         self._tally.conflicts += len(report.conflicts)
         assert meanwhile or not report.conflicts, report
 
@@ -566,11 +676,10 @@ class CompactedTable:
         full = clusters and self._rng.random() < 0.3
         answer = self._end_waiting({"do": "due_clusters" if clusters else "due", "full": full})
         assert answer is not None
-        javas = {frozenset(unit["files"]) for unit in answer["units"]}
-        ours = _due(self.table, full=full)
+        javas = Counter(frozenset(unit["files"]) for unit in answer["units"])
+        ours, files = _due(self.table, full=full)
         if not clusters and not self._kind.is_evolving:
-            # Files of one size are packed in any order.
-            ours, javas = ({frozenset[str]().union(*units)} for units in (ours, javas))
+            ours, javas = _by_size(ours, files), _by_size(javas, files)
         assert ours == javas, f"due here only: {ours - javas}, in Java only: {javas - ours}"
 
     def _check_numbers(self, found: dict[str, Any]) -> None:
@@ -700,6 +809,14 @@ class CompactedTable:
         return answers[-1]
 
 
+@contextmanager
+def _pieces(*, small: bool) -> Iterator[None]:
+    """Read and write files of a few rows in several pieces, as large ones are."""
+    rows, size = (3, 100) if small else (file_reading._BATCH_ROWS, rolling_files.MOST_PIECE_BYTES)
+    with patch.object(file_reading, "_BATCH_ROWS", rows), patch.object(rolling_files, "MOST_PIECE_BYTES", size):
+        yield
+
+
 def _value_of(kind: Any, rng: random.Random) -> Any:
     """Never what is not written here into ORC files: NaN, and fractions of a millisecond before 1970."""
     found = value(kind, rng, kind not in ("FLOAT", "DOUBLE"))
@@ -716,21 +833,54 @@ def _read(builder: StreamReadBuilder, plan: Any, types: dict[str, str]) -> list[
     return [list(row) for row in zip(*columns, strict=True)]
 
 
+def _numbers_of_ids(found: dict[str, Any]) -> dict[int, int]:
+    """The sequence number of each row id, which with data evolution is the greatest of the files of the row."""
+    return {int(row[-2]): int(row[-1]) for row in found["rows"]}
+
+
+def _by_bucket(found: dict[str, Any]) -> dict[str, list[Row]]:
+    buckets: dict[str, list[Row]] = {}
+    start = 0
+    for bucket, end in found["ends"]:
+        buckets.setdefault(bucket, []).extend(found["rows"][start:end])
+        start = end
+    return buckets
+
+
 def _differences(javas: list[str], ours: list[str]) -> str:
     wanted, found = Counter(javas), Counter(ours)
     lines = [f"- {each}" for each in (wanted - found).elements()][:12]
     return "\n".join([*lines, *[f"+ {each}" for each in (found - wanted).elements()][:12]])
 
 
-def _due(table: Any, *, full: bool) -> set[frozenset[str]]:
-    """The files of each of our tasks."""
+Facts = dict[str, tuple[str, int, bool]]
+"""The partition of each file, its size, and whether it has a deletion vector."""
+
+
+def _by_size(units: Counter[frozenset[str]], files: Facts) -> Counter[tuple[tuple[str, int, bool], ...]]:
+    """Packs of files by their sizes: of files of one size, each may be in a pack or be left.
+
+    All files with deletion vectors are due, and Java has those of one index file in one pack.
+    """
+    packs = [sorted(files[name] for name in unit) for unit in units.elements()]
+    vectors = sorted(file for pack in packs for file in pack if file[2])
+    return Counter([tuple(vectors), *(tuple(pack) for pack in packs if not pack[0][2])])
+
+
+def _due(table: Any, *, full: bool) -> tuple[Counter[Any], Facts]:
+    """The files of each of our tasks, and facts of all files."""
     given = PaimonTable(table)
     directory = given.new_directory()
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
-        return set()
+        return Counter(), {}
     picker = task_picker(given, FileReader(given, directory, lambda: None))
     chosen = ChosenPartitions(given, None)
     index = VectorIndex.of(given, directory, snapshot)
-    buckets = index.attached(live_buckets(given, LiveEntries().look(directory, snapshot), chosen.among))
-    return {frozenset(file.name for file in task.files) for task in picker.tasks(buckets, full=full)}
+    buckets = list(index.attached(live_buckets(given, LiveEntries().look(directory, snapshot), chosen.among)))
+    files = {
+        file.name: (repr(bucket.partition), file.size, file.deletions is not None)
+        for bucket in buckets
+        for file in bucket.files
+    }
+    return Counter(frozenset(file.name for file in task.files) for task in picker.tasks(buckets, full=full)), files

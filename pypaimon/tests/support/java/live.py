@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from support.repository import TESTS, cached
-from support.samples import IS_DIFFERENTIAL
+from support.samples import IS_LONG
 
 SOURCES = TESTS / "live_java"
 COMMANDS = ("mvn", "javac", "java")
@@ -148,7 +148,7 @@ class LiveJava(JavaProgram):
         is_short_lived: Whether it ends before the best code that compilers can make would pay.
     """
 
-    def __init__(self, is_short_lived: bool = not IS_DIFFERENTIAL) -> None:
+    def __init__(self, is_short_lived: bool = not IS_LONG) -> None:
         options = (HEAP, "--add-opens=java.base/java.nio=ALL-UNNAMED")
         if is_short_lived:
             options = (*options, "-XX:TieredStopAtLevel=1")
