@@ -61,6 +61,7 @@ from pypaimon.streaming.targets.lakes.iceberg_target import IcebergTarget as Ice
 from pypaimon.streaming.targets.lakes.parquet_target import ParquetTarget as ParquetTarget
 from pypaimon.streaming.targets.paimon_target import PaimonTarget as PaimonTarget
 from pypaimon.streaming.targets.sql.duckdb_target import DuckDBTarget as DuckDBTarget
+from pypaimon.streaming.targets.sql.mysql_target import MySQLTarget as MySQLTarget
 from pypaimon.streaming.targets.sql.postgres_target import PostgresTarget as PostgresTarget
 from pypaimon.streaming.targets.sql.sqlite_target import SQLiteTarget as SQLiteTarget
 from pypaimon.streaming.writing.builder import StreamWriteBuilder as StreamWriteBuilder

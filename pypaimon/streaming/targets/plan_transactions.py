@@ -25,6 +25,8 @@ Errors = tuple[type[Exception], ...]
 
 _PASSING = ("40001", "40P01", "55P03")
 """PostgreSQL's serialization_failure, deadlock_detected and lock_not_available."""
+_PASSING_IN_MYSQL = (1020, 1205, 1213)
+"""MySQL's ER_CHECKREAD, ER_LOCK_WAIT_TIMEOUT and ER_LOCK_DEADLOCK."""
 
 
 @contextmanager
@@ -49,7 +51,8 @@ def translate_errors(where: str, errors: Errors, conflicts: Errors = ()) -> Iter
 def _may_pass(error: Exception) -> bool:
     is_conflict = type(error).__name__ == "TransactionException"  # of DuckDB, which has no error codes
     is_locked = re.search(r"database (table )?is locked", str(error)) is not None  # SQLite's SQLITE_BUSY and _LOCKED
-    return is_conflict or is_locked or getattr(error, "sqlstate", None) in _PASSING
+    code = error.args[0] if type(error).__module__.startswith("pymysql") and error.args else None
+    return is_conflict or is_locked or code in _PASSING_IN_MYSQL or getattr(error, "sqlstate", None) in _PASSING
 
 
 def commit_conflict(where: str, error: Exception) -> StreamConfigError:

@@ -36,6 +36,7 @@ def check_target(
     keys: str | Sequence[str] = "id",
     schema_changes: bool = True,
     nans: bool = True,
+    infinities: bool = True,
     histories: int = 2,
     seed: int | None = None,
 ) -> None:
@@ -63,7 +64,7 @@ def check_target(
     gc.collect()
     gc.freeze()
     try:
-        _check(make_target, read_rows, _Drawn(bool(columns), schema_changes, nans, drawn), histories)
+        _check(make_target, read_rows, _Drawn(bool(columns), schema_changes, nans, infinities, drawn), histories)
     finally:
         # Collect the last targets here, not inside the next test.
         gc.collect()
@@ -76,6 +77,7 @@ class _Drawn:
     is_keyed: bool
     alters: bool
     nans: bool
+    infinities: bool
     seed: int
 
 
@@ -161,7 +163,7 @@ class _History:
         self._is_keyed = drawn.is_keyed
         self._alters = drawn.alters
         self._random = random
-        self._changes = TableChanges(table, drawn.is_keyed, random, drawn.nans)
+        self._changes = TableChanges(table, drawn.is_keyed, random, drawn.nans, drawn.infinities)
         self._held = _Held(None, [])
         self._plans: list[list[BlockingBatch]] = []
 

@@ -26,11 +26,13 @@ class TableChanges:
         table: An empty table with the default columns of `SmallTable`.
     """
 
-    def __init__(self, table: SmallTable, keyed: bool, random: Random, nans: bool = True) -> None:
+    def __init__(
+        self, table: SmallTable, keyed: bool, random: Random, nans: bool = True, infinities: bool = True
+    ) -> None:
         self.table = table
         self._keyed = keyed
         self._random = random
-        self._nans = nans
+        self._nans, self._infinities = nans, infinities
         self._rows: Rows = []
         self._kinds = random.sample(["add", "rename", "widen", "drop", "replace"], 5)
         self._count = 0
@@ -68,7 +70,8 @@ class TableChanges:
         """Commit rows that no later commit changes, with values that are easily lost."""
         nothing = dict.fromkeys([*self._texts, self._number, self._amount])
         long = f"  {'Long' * (_LONG // 4)} "
-        amounts = [0.1, float("inf"), *([float("nan")] if self._nans else [])]
+        infinite = [float("inf")] if self._infinities else []
+        amounts = [0.1, *infinite, *([float("nan")] if self._nans else [])]
         given: Rows = [
             nothing,
             {**nothing, self._texts[0]: long, self._number: -(2**31)},

@@ -34,6 +34,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "DuckDBTarget, no name": (lambda _: ours.DuckDBTarget(duckdb.connect(), None), "expected a name"),
     "IcebergTarget, a name": (lambda _: ours.IcebergTarget("it", "db.t"), "a catalog of pyiceberg"),
     "DeltaTarget, nothing": (lambda _: ours.DeltaTarget(None), "expected a path, got None"),
+    "MySQLTarget, an address": (lambda _: ours.MySQLTarget("mysql://me:secret@host/x", "t"), "a connection of pymysql"),
     "ParquetTarget, a number": (lambda _: ours.ParquetTarget(3), "expected a path, got 3"),
     "PaimonTarget, a name": (lambda _: ours.PaimonTarget("db.t"), "expected a table"),
     "DuckDBDatabase, a path": (lambda _: ours.DuckDBDatabase("x.db"), "a connection of duckdb"),

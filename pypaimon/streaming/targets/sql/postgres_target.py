@@ -12,7 +12,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.column_evolution import is_equal_in
 from pypaimon.streaming.targets.plan_transactions import TransactionTarget
-from pypaimon.streaming.targets.sql.adbc_table import LONGEST_NAME, Execute, adbc_plans
+from pypaimon.streaming.targets.sql.sql_table import LONGEST_NAME, AdbcDialect, Execute, sql_plans
 from pypaimon.streaming.targets.target_state import Column
 
 _TYPES: tuple[tuple[Any, str], ...] = (
@@ -63,10 +63,10 @@ class PostgresTarget(TransactionTarget):
     def __init__(
         self, connection: Any, table: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
-        self._plans = adbc_plans("PostgresTarget", connection, table, keys, _Postgres(), replace)
+        self._plans = sql_plans("PostgresTarget", connection, table, keys, _Postgres(), replace)
 
 
-class _Postgres:
+class _Postgres(AdbcDialect):
     system = "PostgreSQL"
     driver = "adbc_driver_postgresql.dbapi"
     parameters = ("$1", "$2", "$3")
@@ -74,7 +74,7 @@ class _Postgres:
     same_name = ""
     has_primary_keys = True
 
-    def column_type(self, kind: pa.DataType) -> str | None:
+    def column_type(self, kind: pa.DataType, keys: int) -> str | None:
         if types.is_decimal128(kind):
             return f"NUMERIC({kind.precision}, {kind.scale})"
         if types.is_timestamp(kind):
@@ -132,8 +132,8 @@ class _Postgres:
         name = quoted(column.name)
         execute(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {column.type} USING {name}::{column.type}")
 
-    def index(self, name: str, table: str, keys: Sequence[str]) -> str:
-        return f"CREATE INDEX IF NOT EXISTS {name} ON {table} ({', '.join(keys)})"
+    def index(self, execute: Execute, name: str, table: str, keys: Sequence[str]) -> None:
+        execute(f"CREATE INDEX IF NOT EXISTS {quoted(name)} ON {table} ({', '.join(keys)})")
 
     def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool, columns: set[str]) -> str:
         # Nulls are equal here. Postgres uses no index for IS NOT DISTINCT FROM.

@@ -13,7 +13,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.column_evolution import is_wider
 from pypaimon.streaming.targets.plan_transactions import TransactionTarget
-from pypaimon.streaming.targets.sql.adbc_table import Execute, adbc_plans
+from pypaimon.streaming.targets.sql.sql_table import AdbcDialect, Execute, sql_plans
 from pypaimon.streaming.targets.target_state import Column
 
 _ROW_IDS = ("rowid", "_rowid_", "oid")
@@ -47,10 +47,10 @@ class SQLiteTarget(TransactionTarget):
     def __init__(
         self, connection: Any, table: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
-        self._plans = adbc_plans("SQLiteTarget", connection, table, keys, _SQLite(), replace)
+        self._plans = sql_plans("SQLiteTarget", connection, table, keys, _SQLite(), replace)
 
 
-class _SQLite:
+class _SQLite(AdbcDialect):
     system = "SQLite"
     driver = "adbc_driver_sqlite.dbapi"
     parameters = ("?", "?", "?")
@@ -60,7 +60,7 @@ class _SQLite:
     has_primary_keys = False
     """SQLite can neither drop nor change a column of a primary key."""
 
-    def column_type(self, kind: pa.DataType) -> str | None:
+    def column_type(self, kind: pa.DataType, keys: int) -> str | None:
         if types.is_boolean(kind) or types.is_signed_integer(kind):
             return "INTEGER"
         if types.is_floating(kind):
@@ -120,10 +120,10 @@ class _SQLite:
         execute(f"ALTER TABLE {table} DROP COLUMN {old}")
         execute(f"ALTER TABLE {table} RENAME COLUMN {new} TO {old}")
 
-    def index(self, name: str, table: str, keys: Sequence[str]) -> str:
+    def index(self, execute: Execute, name: str, table: str, keys: Sequence[str]) -> None:
         # SQLite takes the database before the name of the index, not of the table.
         database, dot, alone = table.rpartition(".")
-        return f"CREATE INDEX IF NOT EXISTS {database}{dot}{name} ON {alone} ({', '.join(keys)})"
+        execute(f"CREATE INDEX IF NOT EXISTS {database}{dot}{quoted(name)} ON {alone} ({', '.join(keys)})")
 
     def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool, columns: set[str]) -> str:
         equal = " IS " if has_nulls else " = "

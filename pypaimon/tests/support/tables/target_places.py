@@ -13,10 +13,20 @@ import adbc_driver_postgresql.dbapi as adbc_postgres
 import adbc_driver_sqlite.dbapi as adbc_sqlite
 import duckdb
 import pyarrow.parquet as pq
+import pymysql
+import pymysql.cursors
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from pypaimon.streaming import DeltaTarget, DuckDBTarget, IcebergTarget, ParquetTarget, PostgresTarget, SQLiteTarget
+from pypaimon.streaming import (
+    DeltaTarget,
+    DuckDBTarget,
+    IcebergTarget,
+    MySQLTarget,
+    ParquetTarget,
+    PostgresTarget,
+    SQLiteTarget,
+)
 from pypaimon.streaming.targets import Target
 
 if TYPE_CHECKING:
@@ -125,6 +135,42 @@ class PostgresPlace:
     def held(self, name: str = "copy") -> Rows:
         with self.connected() as connection:
             return _selected(connection, f'{self.schema}"."{name}')
+
+
+@dataclass(frozen=True)
+class MySQLPlace:
+    """A database of a server of MySQL."""
+
+    socket: str
+    database: str
+
+    def connected(self, database: str | None = "", **settings: Any) -> Any:
+        database = self.database if database == "" else database
+        given = {"user": "root", "unix_socket": self.socket, "database": database, "charset": "utf8mb4", **settings}
+        return pymysql.connect(**given)
+
+    def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
+        target = MySQLTarget(connection := self.connected(), name, keys, replace=replace)
+        weakref.finalize(target, connection.close)
+        return target
+
+    def execute(self, query: str, database: str | None = "") -> list[tuple[Any, ...]]:
+        with closing(self.connected(database)) as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            found = list(cursor.fetchall())
+            connection.commit()
+        return found
+
+    def held(self, name: str = "copy") -> Rows:
+        with closing(self.connected()) as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
+            try:
+                cursor.execute(f"SELECT * FROM `{name}`")
+            except pymysql.err.ProgrammingError:
+                return []
+            return list(cursor.fetchall())
+
+    def primary_key(self, name: str) -> list[str]:
+        return [row[4] for row in self.execute(f"SHOW INDEX FROM `{name}` WHERE Key_name = 'PRIMARY'")]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""`AdbcTable`: a table of a database with an ADBC driver, to which plans are applied in transactions."""
+"""`SqlTable`: a table of a SQL database, to which plans are applied in transactions."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from pypaimon.streaming.targets.changes import (
     quoted,
     refuse_reserved,
 )
-from pypaimon.streaming.targets.column_evolution import evolve_columns
+from pypaimon.streaming.targets.column_evolution import evolve_columns, refuse_other_columns
 from pypaimon.streaming.targets.plan_transactions import (
     PlanTransactions,
     TransactionalTable,
@@ -49,17 +49,35 @@ class Dialect(Protocol):
     """Its name."""
     driver: str
     """The module of its connections."""
+    of_driver: str
+    """An attribute by which its connections are recognised."""
     parameters: tuple[str, str, str]
     """The first three parameters of a statement."""
     locking: str
     """Suffix of a SELECT that locks the rows it finds, and finds the newest committed ones."""
     same_name: str
     """Suffix of a comparison of names, so that it compares as the database does."""
+    if_absent: str
+    """Suffix of an INSERT that does nothing if the name is there."""
+    position_columns: str
+    """The columns of the table of positions."""
+    table_options: str
+    """Suffix of a CREATE TABLE."""
     has_primary_keys: bool
     """Whether a new table gets the primary key of its source, whose columns may be renamed and widened later."""
 
-    def column_type(self, kind: pa.DataType) -> str | None:
-        """The type of a column, or None if the database has no such type."""
+    alters_in_transactions: bool
+    """Whether changes of tables are part of a transaction. False: each commits, and only columns are added."""
+
+    def begin(self, connection: Any, execute: Execute) -> None:
+        """Refuse a connection that cannot be used, and prepare it."""
+
+    def column_type(self, kind: pa.DataType, keys: int) -> str | None:
+        """The type of a column, or None if the database has no such type.
+
+        Args:
+            keys: The number of key columns, if this is one; otherwise 0.
+        """
 
     def fitted(self, rows: pa.Table) -> pa.Table:
         """Rows in types that the driver takes."""
@@ -83,8 +101,23 @@ class Dialect(Protocol):
 
     def change_type(self, execute: Execute, table: str, column: Column) -> None: ...
 
-    def index(self, name: str, table: str, keys: Sequence[str]) -> str:
-        """The statement that creates an index, if it does not exist. All names are quoted."""
+    def made(self, execute: Execute, schema: str, name: str) -> None:
+        """Refuse a table, which exists, if its rows cannot be rolled back."""
+
+    def index(self, execute: Execute, name: str, table: str, keys: Sequence[str]) -> None:
+        """Create an index, if it does not exist. Table and keys are quoted."""
+
+    def insert(self, connection: Any, table: str, rows: pa.Table, kinds: Mapping[str, str]) -> None:
+        """Insert rows into a table.
+
+        Args:
+            kinds: The types of the columns.
+        """
+
+    def staged(
+        self, connection: Any, name: str, rows: pa.Table, kinds: Mapping[str, str]
+    ) -> AbstractContextManager[None]:
+        """A temporary table with rows."""
 
     def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool, columns: set[str]) -> str:
         """The statement that deletes the rows of a table whose keys are in another one.
@@ -96,15 +129,46 @@ class Dialect(Protocol):
         """
 
 
-def adbc_plans(
+class AdbcDialect:
+    """What databases with an ADBC driver have in common."""
+
+    of_driver = "adbc_connection"
+    if_absent = "ON CONFLICT (name) DO NOTHING"
+    position_columns = "name TEXT PRIMARY KEY, position TEXT, columns TEXT"
+    table_options = ""
+    alters_in_transactions = True
+
+    def begin(self, connection: Any, execute: Execute) -> None:
+        if connection.adbc_connection.get_option(_AUTOCOMMIT) == "true":
+            raise StreamConfigError("the connection commits by itself: connect(...) without autocommit=True")
+
+    def made(self, execute: Execute, schema: str, name: str) -> None:
+        """Every table can roll back."""
+
+    def insert(self, connection: Any, table: str, rows: pa.Table, kinds: Mapping[str, str]) -> None:
+        names = ", ".join(quoted(name) for name in rows.schema.names)
+        with self.staged(connection, _ROWS, rows, kinds), connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM {_ROWS}")
+
+    @contextmanager
+    def staged(self, connection: Any, name: str, rows: pa.Table, kinds: Mapping[str, str]) -> Iterator[None]:
+        with connection.cursor() as cursor:
+            cursor.adbc_ingest(name, rows, mode="create", temporary=True)
+        yield
+        # Not after an error, which ends the transaction: rolling it back drops the table.
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE {name}")
+
+
+def sql_plans(
     call: str, connection: Any, name: str, keys: GivenKeys, dialect: Dialect, replace: bool
 ) -> PlanTransactions:
     """The transactions of a target."""
-    needed(f"{call}: connection", connection, f"a connection of {dialect.driver}", "adbc_connection")
-    return PlanTransactions(AdbcTable(connection, a_name(f"{call}: table", name), keys, dialect), replace)
+    needed(f"{call}: connection", connection, f"a connection of {dialect.driver}", dialect.of_driver)
+    return PlanTransactions(SqlTable(connection, a_name(f"{call}: table", name), keys, dialect), replace)
 
 
-class AdbcTable(TransactionalTable):
+class SqlTable(TransactionalTable):
     """A table, and the row of positions next to it, in its schema. Calls block, one at a time."""
 
     def __init__(self, connection: Any, name: str, keys: GivenKeys, dialect: Dialect) -> None:
@@ -118,12 +182,14 @@ class AdbcTable(TransactionalTable):
         self._known: SavedState | None = None
         self._followed: tuple[TableSchema, pa.Schema] | None = None
         self._columns: set[str] = set()
+        self._kinds: dict[str, str] = {}
+        self._expected = ""
+        """The position that the open transaction replaces."""
         self._left: str | None = None
         """The position saved for a table that was dropped."""
         refuse_reserved("table", [name.rpartition(".")[2]])
         with self._translated():
-            if connection.adbc_connection.get_option(_AUTOCOMMIT) == "true":
-                raise StreamConfigError("the connection commits by itself: connect(...) without autocommit=True")
+            dialect.begin(connection, self._execute)
             self._schema, self._name = dialect.resolved(self._execute, name)
             self._table = f"{quoted(self._schema)}.{quoted(self._name)}"
             self._positions = f"{quoted(self._schema)}.{quoted(_POSITIONS)}"
@@ -134,7 +200,8 @@ class AdbcTable(TransactionalTable):
         # A role that may not create tables can use one that another role has created.
         if not self._dialect.exists(self._execute, self._positions):
             try:
-                self._execute(f"CREATE TABLE {self._positions} (name TEXT PRIMARY KEY, position TEXT, columns TEXT)")
+                columns, options = self._dialect.position_columns, self._dialect.table_options
+                self._execute(f"CREATE TABLE {self._positions} ({columns}) {options}")
             except self._connection.Error:
                 # Another program has created it at the same time.
                 self._connection.rollback()
@@ -170,7 +237,8 @@ class AdbcTable(TransactionalTable):
             found = self._found()
             is_gone = not self._dialect.exists(self._execute, self._table)
             self._left = found[0] if found is not None and is_gone else None
-            return None if found is None or is_gone else Saved(*found)
+            # A claim alone, where the table was made outside of its transaction.
+            return None if found is None or is_gone or found == ("", None) else Saved(*found)
 
     def holds_rows(self) -> bool:
         with self._reading():
@@ -183,18 +251,27 @@ class AdbcTable(TransactionalTable):
         columns = None if saved is None or replaces else saved.columns
         self._known = None if columns is None else SavedState.from_json(columns)
         self._followed = None
+        self._expected = (self._left or "") if saved is None else saved.position
         with self._translated():
             if saved is None:
                 self._claim()
             if replaces:
-                self._execute(f"DROP TABLE IF EXISTS {self._table}")
+                self._drop()
+
+    def _drop(self) -> None:
+        if not self._dialect.alters_in_transactions and self._found() is not None:
+            # The rows are gone before those of the new state are committed, so nothing may continue after them.
+            name = f"name = {self._dialect.parameters[0]} {self._dialect.same_name}"
+            self._execute(f"UPDATE {self._positions} SET position = '', columns = NULL WHERE {name}", self._name)
+            self._expected = ""
+        self._execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def _claim(self) -> None:
         if self._found() is None:
             # The row is written first, so that a program that begins at the same time waits and then
             # conflicts.
             query = f"INSERT INTO {self._positions} (name, position) VALUES ({self._dialect.parameters[0]}, '')"
-            self._execute(f"{query} ON CONFLICT (name) DO NOTHING", self._name)
+            self._execute(f"{query} {self._dialect.if_absent}", self._name)
         found = self._found(self._dialect.locking)
         if found is None or found[0] not in ("", self._left):
             raise others_write()
@@ -210,16 +287,14 @@ class AdbcTable(TransactionalTable):
             elif removals is not None:
                 self._delete([rows, self._dialect.fitted(removals.select(self.keys))])
             if rows.num_rows:
-                names = ", ".join(quoted(name) for name in rows.schema.names)
-                with self._staged(_ROWS, rows):
-                    self._execute(f"INSERT INTO {self._table} ({names}) SELECT {names} FROM {_ROWS}")
+                self._dialect.insert(self._connection, self._table, rows, self._kinds)
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         saved = Saved(position, None if self._known is None else self._known.to_json())
         first, second, third = self._dialect.parameters
         with self._translated():
             found = self._found(self._dialect.locking)
-            if found is None or found[0] != ((self._left or "") if before is None else before.position):
+            if found is None or found[0] != self._expected:
                 return None
             name = f"name = {third} {self._dialect.same_name}"
             query = f"UPDATE {self._positions} SET position = {first}, columns = {second} WHERE {name}"
@@ -263,14 +338,18 @@ class AdbcTable(TransactionalTable):
         if self._followed is not None and self._followed[0] is batch.schema and self._followed[1] == schema:
             return
         self._dialect.refuse_columns(schema.names)
-        wanted = SavedState.of(batch, [(field.name, self._type(field)) for field in schema], self.keys)
+        self._kinds = {field.name: self._type(field) for field in schema}
+        wanted = SavedState.of(batch, list(self._kinds.items()), self.keys)
         is_new = self._known is None
         primary_key = self._primary_key(batch) if is_new else ()
-        alter = _AdbcAlter(self._execute, self._table, self._dialect, primary_key)
+        alter = _SqlAlter(self._execute, self._table, self._dialect, primary_key)
+        if self._known is not None and not self._dialect.alters_in_transactions:
+            refuse_other_columns(self._known, wanted, "the table holds", "in another table", self._dialect.is_exact)
         evolve_columns(alter, batch, wanted, self._known)
         if is_new and self.keys and not primary_key:
-            name = quoted(_index_name(self._name))
-            self._execute(self._dialect.index(name, self._table, list(map(quoted, self.keys))))
+            self._dialect.index(self._execute, _index_name(self._name), self._table, list(map(quoted, self.keys)))
+        if is_new:
+            self._dialect.made(self._execute, self._schema, self._name)
         self._known, self._followed = wanted, (batch.schema, schema)
         self._columns = self._dialect.columns(self._execute, self._table)
 
@@ -283,7 +362,7 @@ class AdbcTable(TransactionalTable):
         return self.keys if is_its and not self._dialect.exists(self._execute, self._table) else ()
 
     def _type(self, field: pa.Field) -> str:
-        kind = self._dialect.column_type(field.type)
+        kind = self._dialect.column_type(field.type, len(self.keys) if field.name in self.keys else 0)
         if kind is None:
             raise UnsupportedTableError(
                 f"column '{field.name}' of type {field.type} cannot be written to {self._dialect.system}.",
@@ -297,16 +376,8 @@ class AdbcTable(TransactionalTable):
         if gone.num_rows:
             has_nulls = any(column.null_count for column in gone.columns)
             keys, columns = list(map(quoted, self.keys)), {name.lower() for name in self._columns}
-            with self._staged(_GONE, gone):
+            with self._dialect.staged(self._connection, _GONE, gone, self._kinds):
                 self._execute(self._dialect.delete(self._table, _GONE, keys, has_nulls, columns))
-
-    @contextmanager
-    def _staged(self, name: str, rows: pa.Table) -> Iterator[None]:
-        with self._connection.cursor() as cursor:
-            cursor.adbc_ingest(name, rows, mode="create", temporary=True)
-        yield
-        # Not after an error, which ends the transaction: rolling it back drops the table.
-        self._execute(f"DROP TABLE {name}")
 
     def _execute(self, query: str, *given: str | None) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
@@ -327,7 +398,7 @@ class AdbcTable(TransactionalTable):
         return translate_errors(self.where, (self._connection.Error,))
 
 
-class _AdbcAlter:
+class _SqlAlter:
     def __init__(self, execute: Execute, table: str, dialect: Dialect, primary_key: Sequence[str]) -> None:
         self._run = execute
         self._table = table
@@ -338,7 +409,7 @@ class _AdbcAlter:
         listed = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
         if self._primary_key:
             listed += f", PRIMARY KEY ({', '.join(map(quoted, self._primary_key))})"
-        self._run(f"CREATE TABLE IF NOT EXISTS {self._table} ({listed})")
+        self._run(f"CREATE TABLE IF NOT EXISTS {self._table} ({listed}) {self._dialect.table_options}")
 
     def is_exact(self, old: str, new: str) -> bool:
         return self._dialect.is_exact(old, new)
