@@ -89,6 +89,7 @@ class TransactionalTable(Protocol):
 
     def refuse_source(self, source: ReadableTable) -> None:
         """Refuse a source of which it cannot be a copy."""
+        return
 
     def check(self, batch: AnyBatch) -> None:
         """Refuse a plan that the table cannot take; called with its first batch, before a transaction begins."""
