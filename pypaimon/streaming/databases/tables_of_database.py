@@ -16,6 +16,7 @@ from pypaimon.streaming.errors import (
     UnsupportedTableError,
 )
 from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -202,7 +203,8 @@ class TablesOfDatabase:
         if place is not None and place.position is not None:
             builder.with_start(position=place.position)
         elif is_new and self._begins_with_changes:
-            earliest = TableDirectory.of(builder.table).snapshots.earliest_id()
+            with_changelogs = resolved(builder).traits.decoupled_changelog
+            earliest = SnapshotRangeValidator(TableDirectory.of(builder.table), with_changelogs).earliest_id()
             builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
         elif self.start:
             builder.with_start(**self.start)
