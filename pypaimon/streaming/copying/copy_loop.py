@@ -141,8 +141,9 @@ def empty_state(builder: StreamReadBuilder) -> BlockingBatch:
     stream = resolved(builder)
     position, schema = Position(stream.identity, 0), stream.schema
     plan = Plan((), 0, kind=PlanKind.FULL, position=position, schema=schema, commit_time_millis=0)
-    rows, scope = builder.new_read().schema.empty_table(), Lazy.of(stream.scope)
-    return BlockingBatch(BatchChunk(plan, None, rows, True, True, True, scope), lambda: None)
+    read, scope = builder.new_read(), Lazy.of(stream.scope)
+    rows, fields = read.schema.empty_table(), Lazy(lambda: read.fields_of(plan))
+    return BlockingBatch(BatchChunk(plan, None, rows, True, True, True, scope, fields=fields), lambda: None)
 
 
 def _first(stream: Any, make_table: Wait[None]) -> Waits[Any]:

@@ -126,6 +126,17 @@ class ReadLayout:
     def arrow_schema(self) -> pa.Schema:
         return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
 
+    @cached_property
+    def output_fields(self) -> dict[str, DataField]:
+        """The columns of the table, and fields of its rows, by the names with which they come out."""
+        columns = {field.id: field for field in self.schema.fields}
+        found = {}
+        for output in self.outputs:
+            if (column := columns.get(output.ids[0])) is not None:
+                description = column.description if len(output.ids) == 1 else None
+                found[output.name] = DataField(output.ids[-1], output.name, output.type, description)
+        return found
+
     def is_array(self, output: Output) -> bool:
         """Whether a column comes out as arrays, as the table's own columns do in a `binlog`."""
         return self.packed and output.path[0] not in (*SYSTEM_TYPES, ROWKIND)
