@@ -124,7 +124,7 @@ class ReadLayout:
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
+        return _arrow([DataField(output.ids[-1], output.name, self.given_out(output)) for output in self.outputs])
 
     @cached_property
     def output_fields(self) -> dict[str, DataField]:
@@ -141,7 +141,8 @@ class ReadLayout:
         """Whether a column comes out as arrays, as the table's own columns do in a `binlog`."""
         return self.packed and output.path[0] not in (*SYSTEM_TYPES, ROWKIND)
 
-    def _given_out(self, output: Output) -> DataType:
+    def given_out(self, output: Output) -> DataType:
+        """The type with which a column comes out."""
         return ArrayType(True, _nullable(output.type)) if self.is_array(output) else output.type
 
     def outputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:

@@ -161,7 +161,10 @@ class ResolvedStream:
 
     def output_fields(self) -> list[DataField]:
         """The columns that come out, without `_row_kind`, as fields of their own."""
-        return [DataField(each.ids[-1], each.name, each.type) for each in self.outputs()]
+        from pypaimon.streaming.reading.read_layout import layout
+
+        found = layout(self._read_settings())
+        return [DataField(each.ids[-1], each.name, found.given_out(each)) for each in found.outputs]
 
     def _checked_options(self) -> StreamOptions:
         spec, schema, traits = self.spec, self.schema, self.traits
