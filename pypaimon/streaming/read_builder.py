@@ -293,7 +293,7 @@ class TableChanges:
                 builder.with_projection([name for name in columns if name in stored] or stored[:1])
             with builder.open_sync() as stream:
                 for batch in stream:
-                    frame = batch.to_polars() if columns is None else batch.to_polars().select(columns)
+                    frame = batch.to_polars() if columns is None else _selected(batch.to_polars(), columns)
                     if most is not None:
                         frame = frame.head(most)
                         most -= len(frame)
@@ -303,6 +303,16 @@ class TableChanges:
 
         stored = [name for name in schema.names if name != ROW_KIND]
         return register_io_source(frames, schema=polars_frame([], schema).schema)
+
+
+def _selected(frame: polars.DataFrame, columns: list[str]) -> polars.DataFrame:
+    """Columns of a frame; also without any, as polars asks for to number the rows, it has its rows."""
+    if columns:
+        return frame.select(columns)
+    try:
+        return polars.DataFrame(height=frame.height)
+    except TypeError:  # polars before it had frames of rows without columns; these are too many
+        return frame
 
 
 def scan_changes(

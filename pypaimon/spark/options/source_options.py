@@ -144,6 +144,8 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     start, start_tag = _START.of(own), _START_TAG.of(own)
     if start is not None and start_tag is not None:
         raise StreamConfigError("Options 'start' and 'start.tag' are both set; give one of them.")
+    if _START_FULL.of(own) and start_tag is None:
+        raise StreamConfigError("Option 'start.full' goes with 'start.tag': set it, or leave 'start.full' out.")
     return SourceOptions(
         catalog=catalog,
         table_options=table_options,

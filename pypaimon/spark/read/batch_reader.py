@@ -22,6 +22,7 @@ from pypaimon.streaming.model.time_zone import zone_options
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.between import RANGE_KEYS, Between, between_of_options
 from pypaimon.streaming.options.option_key import OptionKey, TableOptions, one_of
+from pypaimon.streaming.options.start import checked_mode
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
@@ -68,7 +69,9 @@ def batch_options(options: SourceOptions) -> SourceOptions:
             raise StreamConfigError(
                 f"Option '{key}' is not known to batch reads; they know {', '.join(sorted(_SHOWN))}."
             )
-    _MODE.of(options.table_options)
+    # A version may be a tag, which no mode of a stream takes.
+    if _MODE.of(options.table_options) != "default" and not option_keys.SCAN_VERSION.set_as(options.table_options):
+        checked_mode(options.table_options)
     kept = {key: value for key, value in options.table_options.items() if key not in _SHOWN | {_MODE.name}}
     return replace(options, table_options=kept, raw=True, unmatched="drop", fail_on_data_loss=True)
 

@@ -16,6 +16,7 @@ from pyspark.sql import types as spark
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.data_files import column_names, located
+from pypaimon.streaming.filtering.field_paths import Path, find_ids
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
@@ -82,11 +83,14 @@ def row_kind_column(name: str, stored: bool) -> FileColumn:
     return FileColumn(name, "string", VALUE_KIND, "tinyint", f"ELEMENT_AT(ARRAY({names}), {VALUE_KIND} + 1)")
 
 
-def column_of(field: DataField, stored: DataField | None, constants: Mapping[str, pa.Scalar]) -> FileColumn:
+def column_of(
+    field: DataField, stored: DataField | None, constants: Mapping[str, pa.Scalar], rows: Path = ()
+) -> FileColumn:
     """How a column of the read schema comes out of a file.
 
     Args:
         stored: The field of the file with its id, None if the file has none: then it is null.
+        rows: The fields of the file that `stored` is in, from the top column down.
     """
     _check_type(field.type, field.name)
     target = ddl(field.type, field.name)
@@ -94,9 +98,11 @@ def column_of(field: DataField, stored: DataField | None, constants: Mapping[str
         return FileColumn(field.name, target, None, None, None, _text(constants[field.name]))
     if stored is None:
         return FileColumn(field.name, target, None, None, _null(target))
-    _check_type(stored.type, stored.name)
-    value = _converted(quoted(stored.name), stored.type, field.type, field.name)
-    return FileColumn(field.name, target, stored.name, ddl(stored.type, stored.name), value)
+    path = (*rows, stored)
+    top = path[0]
+    _check_type(top.type, top.name)
+    value = _converted(".".join(quoted(each.name) for each in path), stored.type, field.type, field.name)
+    return FileColumn(field.name, target, top.name, ddl(top.type, top.name), value)
 
 
 def ddl(data_type: DataType, name: str) -> str:
@@ -230,6 +236,8 @@ _PLAIN_MODES = (SplitMode.ROWS, SplitMode.RECORDS, SplitMode.CHANGELOG)
 def check_natively_readable(stream: ResolvedStream, splits: Iterable[StreamSplit]) -> None:
     if QueryAuth.of(stream.directory) is not None:
         raise unsupported("the catalog restricts what may be seen of the table (query-auth.enabled)")
+    if stream.spec.view is not None and stream.spec.view != "ro":
+        raise unsupported(f"the view {stream.spec.view} has columns that no file holds")
     for split in splits:
         if split.mode not in _PLAIN_MODES:
             raise unsupported(f"bucket {split.bucket} of snapshot {split.snapshot_id} is merged when it is read")
@@ -246,9 +254,11 @@ def columns_of(
     stream: ResolvedStream, schema_id: int, *, kinds: bool, constants: Mapping[str, pa.Scalar] = MappingProxyType({})
 ) -> str:
     """How the columns of the read schema come from a file of a schema, as JSON: the fields of `FileColumn` of each."""
-    stored = {field.id: field for field in stream.directory.schema(schema_id).fields}
+    fields = stream.directory.schema(schema_id).fields
     columns = [row_kind_column(ROW_KIND, kinds)] if stream.includes_row_kind else []
-    columns += [column_of(field, stored.get(field.id), constants) for field in stream.output_fields()]
+    for output in stream.outputs():
+        field, path = DataField(output.ids[-1], output.name, output.type), find_ids(output.ids, fields) or ()
+        columns.append(column_of(field, path[-1] if path else None, constants, path[:-1]))
     return json.dumps([asdict(column) for column in columns])
 
 
@@ -287,7 +297,7 @@ def _refuse_shredded_maps(stream: ResolvedStream, schema_id: int) -> None:
     """Maps that the schema stores as columns. Only the file knows of others, for which Spark reports what it finds."""
     schema = stream.directory.schema(schema_id)
     stored = {field.id: field.name for field in schema.fields}
-    for name in (stored[field.id] for field in stream.output_fields() if field.id in stored):
+    for name in (stored[each.ids[0]] for each in stream.outputs() if each.ids[0] in stored):
         layout = option_keys.FIELDS_MAP_STORAGE_LAYOUT.of_field(name).of(schema.options)
         if layout.lower() == "shared-shredding":
             raise unsupported(f"column '{name}' is stored in the layout 'shared-shredding'")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.html_tables import MOST_COLUMNS, MOST_ROWS, html_table
 from pypaimon.streaming.lazy_imports import LazyModule, naming_extra
@@ -79,13 +81,24 @@ class BatchRows:
 
     @property
     def _fields(self) -> dict[str, DataField]:
-        """The columns of the table by the names that they have in the rows."""
-        return {field.name: field for field in self.schema.fields if field.name not in self._chunk.own}
+        """The fields of the table that the columns of the rows are, by the names of the columns."""
+        return {name: field for name, field in self._chunk.fields.get().items() if name not in self._chunk.own}
 
-    def _with_rows(self: R, data: pa.Table, schema: TableSchema, own: frozenset[str]) -> R:
-        """This batch after a transform of a copy."""
+    def _with_rows(
+        self: R,
+        data: pa.Table,
+        schema: TableSchema,
+        own: frozenset[str],
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> R:
+        """This batch after a transform of a copy.
+
+        Args:
+            names: New names of columns, by the old ones.
+        """
+        fields = {names.get(name, name): field for name, field in self._chunk.fields.get().items()}
         other = copy(self)
-        other._chunk = replace(self._chunk, data=data, schema=schema, own=own)
+        other._chunk = replace(self._chunk, data=data, schema=schema, own=own, fields=Lazy.of(fields))
         return other
 
     def update_pairs(self) -> pa.Table:

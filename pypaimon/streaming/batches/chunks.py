@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.model.row_kinds import NAMES, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import ROW_KIND, with_commit_columns, with_commit_fields
 from pypaimon.streaming.options.read_scope import ReadScope
-from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from pypaimon.streaming.reading.read import StreamRead, drop_prefetched
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.metrics import ScanMetrics
@@ -46,6 +46,7 @@ class BatchChunk:
         begins_state: Whether a full state begins here, so that everything before is void.
         scope: The rows of the table that the stream reads.
         schema: The schema of the table with the names that a transform gave; None: that of the plan.
+        fields: The fields of the table that the columns are, by the names of the columns.
         own: The columns that a transform made, which are not columns of the table.
     """
 
@@ -57,6 +58,7 @@ class BatchChunk:
     begins_state: bool = False
     scope: Lazy[ReadScope] = field(default_factory=lambda: Lazy.of(ReadScope()))
     schema: TableSchema | None = None
+    fields: Lazy[Mapping[str, DataField]] = field(default_factory=lambda: Lazy.of({}))
     own: frozenset[str] = frozenset()
 
     @property
@@ -99,6 +101,7 @@ class ChunkReader:
         self._given_until: Position | None = None
         self._has_begun = False
         self._begins_state = False
+        self._fields: Lazy[Mapping[str, DataField]] = Lazy.of({})
         self._given: pa.Schema | None = None
         self._given_rows = 0
         self._rows: _Rows | None = None
@@ -180,6 +183,7 @@ class ChunkReader:
         resumed = self._resumed
         self._is_resumed = resumed is not None and _are_same(plan.position, resumed[0])
         self._plan, self._given = plan, None
+        self._fields = Lazy(partial(self._read.fields_of, plan))
         self._given_rows = resumed[1] if self._is_resumed and resumed is not None else 0
         if resumed is not None and plan.position >= resumed[0]:
             # Plans without rows may come before it.
@@ -226,7 +230,7 @@ class ChunkReader:
         before = self._before if self._given_until is None else self._given_until
         if last and (data is not None or not first):
             self._given_until = plan.position
-        return BatchChunk(plan, before, data, first, last, begins_state, self._scope)
+        return BatchChunk(plan, before, data, first, last, begins_state, self._scope, fields=self._fields)
 
     def _empty(self, plan: Plan) -> pa.Table | None:
         """An empty table for an empty state in the middle of a stream, which makes earlier rows void; else None."""

@@ -24,7 +24,9 @@ from pypaimon.streaming.consumers.consumer_manager import (
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.groups.group_directory import group_info, living_member
 from pypaimon.streaming.groups.group_files import slots_to_text
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 
 _COLUMNS = ("consumer", "kind", "state", "next_snapshot", "lag", "last_save", "owner")
@@ -247,7 +249,9 @@ class _Consumers:
         return f"{self._name} has no consumer {consumer_id!r}; it has: {known}"
 
     def snapshot(self, to: str) -> int:
-        earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id() or 0
+        traits = TableTraits.of(self._directory.reading_schema(self._directory.latest_schema().id))
+        earliest = SnapshotRangeValidator(self._directory, traits.decoupled_changelog).earliest_id()
+        latest = self._snapshots.latest_id() or 0
         first = 1 if earliest is None else earliest
         if to in ("earliest", "latest"):
             return first if to == "earliest" else latest + 1

@@ -15,7 +15,15 @@ from rich.console import Console
 
 from pypaimon.streaming.cli.options import grouped
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
-from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, filter_of, on_table, retry_option
+from pypaimon.streaming.cli.tables import (
+    ReadSettings,
+    TableSource,
+    configure,
+    filter_of,
+    on_table,
+    retry_option,
+    save_progress,
+)
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
 from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
@@ -23,8 +31,11 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.spec.streamed_table import followed_table
 
 if TYPE_CHECKING:
@@ -225,15 +236,16 @@ class Explainer:
     def __init__(self, source: TableSource, reading: ReadSettings) -> None:
         self._source = source
         self._reading = reading
-        self._table = source.load()
-        _, chain = followed_table(self._table)
+        table = source.load()
+        _, chain = followed_table(table)
         if chain is not None:
             raise UnsupportedTableError(
                 f"The chain table {source.name} begins with snapshots of two branches; explain plans one of a branch: "
                 f"{source.name}$branch_{chain.delta}, which a stream follows, or {source.name}$branch_{chain.snapshot}."
             )
+        self._saved = self._saved_position(source.builder(table))
+        self._table = _without_consumer(table)
         self._filter = filter_of(source.builder(self._table), reading.filter_text)
-        self._saved = None if reading.consumer_id is None else self._saved_position(reading.consumer_id)
 
     def explain(self) -> Explained | None:
         with self._builder().new_streaming_scan() as scan:
@@ -243,9 +255,9 @@ class Explainer:
             if plan is None:
                 return None
         left = plan if self._filter is None else self._filtered(plan)
-        cold = self._builder(self._source.load())
+        cold = self._builder(_without_consumer(self._source.load()))
         requests = self._requests(cold, plan)
-        first = plan.snapshot_id if self._saved is None else self._saved
+        first = plan.snapshot_id if self._saved is None else self._saved.snapshot
         passed_over, has_filter = plan.snapshot_id - first, self._filter is not None
         accounts = pruned(self._table, plan, self._filter)
         return Explained(self._source.name, plan, left, passed_over, accounts, has_filter, requests)
@@ -255,9 +267,13 @@ class Explainer:
         configure(builder, self._reading.start, None, self._reading.columns)
         return builder.with_prefetch(0).with_catch_up("replay")
 
-    def _saved_position(self, consumer_id: str) -> int | None:
-        saved = consumers_of(TableDirectory.of(self._table)).consumer(consumer_id)
-        return None if saved is None else saved.next_snapshot
+    def _saved_position(self, builder: StreamReadBuilder) -> Position | None:
+        """Where the consumer continues that is given, or that an option of the table names."""
+        consumer = resolved(save_progress(builder, self._reading.consumer_id).with_raw(True)).options.consumer
+        if consumer is None or consumer.ignore_progress:
+            return None
+        saved = consumers_of(TableDirectory.of(builder.table)).consumer(consumer.consumer_id)
+        return None if saved is None else saved.position
 
     def _filtered(self, plan: Plan) -> Plan | None:
         with self._at(self._builder(), plan).new_streaming_scan() as scan:
@@ -276,6 +292,11 @@ class Explainer:
     def _at(self, builder: StreamReadBuilder, plan: Plan) -> StreamReadBuilder:
         builder.with_filter(self._filter).with_end(snapshot_id=plan.snapshot_id)
         return builder.with_start(snapshot_id=plan.snapshot_id, full=plan.kind is PlanKind.FULL)
+
+
+def _without_consumer(table: ReadableTable) -> ReadableTable:
+    """The table without the consumer that an option names, whose reader would lose it to the scans here."""
+    return table.copy_without_time_travel({option_keys.CONSUMER_ID.name: None})
 
 
 def _path(partition: Any) -> str:

@@ -73,7 +73,8 @@ def snapshots(source: TableSource, last: int | None, first: int | None, until: i
         low = earliest if first is None else max(earliest, first)
         if first is None or last is not None:
             low = max(low, high - (last or _DEFAULT_LAST) + 1)
-        verdict = Verdict(TableTraits.of(schema := directory.latest_schema()), schema.options)
+        schema = directory.reading_schema(directory.latest_schema().id)
+        verdict = Verdict(TableTraits.of(schema), schema.options)
         found = manager.get_snapshots_batch(range(low, high + 1))
         records = [_record(snapshot, verdict) for snapshot in found.values() if snapshot is not None]
     show(records, _COLUMNS, form, f"{source.name} has no such snapshots")

@@ -19,6 +19,7 @@ from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.fingerprints import is_same_history
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.json_fields import parse_fields
@@ -361,12 +362,13 @@ def list_consumers(table: ReadableTable) -> list[ConsumerInfo]:
 def is_rolled_back(directory: TableDirectory, info: ConsumerInfo) -> bool:
     """Whether the snapshot before a consumer's next one is another one than it has read, which is an error for readers.
 
-    False if that is not known. One request, if the consumer's file holds a fingerprint.
+    False if that is not known. One request if the consumer's file holds a fingerprint, and another one if that snapshot
+    has expired.
     """
     if info.fingerprint is None or info.next_snapshot < 2:
         return False
     try:
-        before = directory.snapshots.refreshed(info.next_snapshot - 1)
+        before = SnapshotRangeValidator(directory, with_changelogs=True).found(info.next_snapshot - 1)
     except CorruptTableError:
         return False
     return before is not None and not is_same_history(info.fingerprint, before.fingerprint)

@@ -13,7 +13,7 @@ from pypaimon.streaming.errors import OtherColumnsError, StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import shown
 from pypaimon.streaming.read_builder import StreamReadBuilder
-from pypaimon.streaming.spec.copy_start import refuse_itself, spec_for_copy
+from pypaimon.streaming.spec.copy_start import spec_for_copy
 from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 from pypaimon.streaming.targets.paimon_target import PaimonRows
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
@@ -71,7 +71,7 @@ def copy_stream(
         raise StreamConfigError(f"copy_stream: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
     copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval, transform)
     if isinstance(source, StreamReadBuilder):
-        refuse_itself(source.table, writer._opened.table.handle)
+        copy.plans.refuse_source(source.table)
         while not _copy_from_start(source, copy, on_open):
             pass
     else:
@@ -115,7 +115,7 @@ async def copy_stream_async(
         raise StreamConfigError(f"copy_stream_async: writer: expected an open StreamWriter, got {shown(writer)}")
     copy = _TableCopy("copy_stream_async", writer._opened, replace, commit_interval, transform)
     if isinstance(source, StreamReadBuilder):
-        refuse_itself(source.table, writer._opened.table.handle)
+        copy.plans.refuse_source(source.table)
         while not await _copy_from_start_async(source, writer, copy):
             pass
     else:

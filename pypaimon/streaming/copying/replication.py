@@ -180,6 +180,8 @@ def _sharing(commits: SharedCommits | None) -> AbstractContextManager[None]:
 def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -> None:
     a_builder(f"{call}: builder", builder)
     a_target(f"{call}: target", target)
+    if (plans := _plans_of(target)) is not None:
+        plans.refuse_source(builder.table)
     if on_open is not None:
         a_function(f"{call}: on_open", on_open)
 

@@ -205,9 +205,10 @@ def _fields_of(batch: AnyBatch) -> list[DataField]:
     """
     schema = batch.schema
     fields = batch._fields
+    columns = {field.name: field.id for field in schema.fields}
     found = []
     for name in batch.rows.schema.names:
-        if name not in fields:
+        if name not in fields or fields[name].id != columns.get(name):
             raise StreamConfigError(
                 f"'{name}' is not a column of the table: leave it out of the stream, or copy the table by itself"
             )

@@ -16,6 +16,7 @@ from pypaimon.streaming.errors import (
     UnsupportedTableError,
 )
 from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -151,6 +152,12 @@ class TablesOfDatabase:
         mode = self.start.get("mode")
         return not self.start or (mode is not None and Start(StartMode(mode)).is_latest_state)
 
+    @property
+    def _begins_with_changes(self) -> bool:
+        """Whether a start is given that leaves out the state: a mode, or a time."""
+        mode = self.start.get("mode")
+        return bool(self.start) and (mode is None or not Start(StartMode(mode)).has_state)
+
     def _found(self, name: str, with_latest: bool) -> tuple[ReadableTable, TableSchema | None, Snapshot | None] | None:
         """A table with its newest schema and latest snapshot, as far as these were read; None if it does not exist."""
         identifier = Identifier.create(self.database, name)
@@ -195,8 +202,9 @@ class TablesOfDatabase:
         builder = opened.builder
         if place is not None and place.position is not None:
             builder.with_start(position=place.position)
-        elif is_new and (mode := self.start.get("mode")) and not Start(StartMode(mode)).has_state:
-            earliest = TableDirectory.of(builder.table).snapshots.earliest_id()
+        elif is_new and self._begins_with_changes:
+            with_changelogs = resolved(builder).traits.decoupled_changelog
+            earliest = SnapshotRangeValidator(TableDirectory.of(builder.table), with_changelogs).earliest_id()
             builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
         elif self.start:
             builder.with_start(**self.start)

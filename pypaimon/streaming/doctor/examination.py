@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.doctor.due import due_plans
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
@@ -29,19 +30,15 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.option_key import TableOptions
-from pypaimon.streaming.options.stream_options import (
-    StreamOptions,
-    options_of_table,
-    overwrite_policy,
-    refuse_unmergeable,
-)
+from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import Retention, TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.planner_state import Following, ReadingFull
 from pypaimon.streaming.planning.start import StartingScanner
+from pypaimon.streaming.spec.resolve import resolve
 from pypaimon.streaming.spec.stream_spec import StreamSpec
-from pypaimon.streaming.spec.streamed_table import followed_table, options_of_chain, refuse_unstreamable
+from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts, followed_table, refuse_unstreamable
 
 T = TypeVar("T")
 
@@ -246,7 +243,7 @@ class _Examiner:
         known = self._snapshots(ids, consumers)
         latest = known.get(max(ids, default=0))
         # Also without a snapshot, because the options for the start may be invalid.
-        stream = self._tried("stream", lambda: self._stream_options(schema, traits, options))
+        stream = self._tried("stream", lambda: self._stream_options(schema, traits))
         layout, start, plans = None, None, None
         changelogs = directory.snapshots.list_changelog_ids() if traits.decoupled_changelog else []
         now = self._clock.time_millis()
@@ -317,13 +314,10 @@ class _Examiner:
         with SnapshotRangeValidator(self._directory, with_changelogs=False).reading(latest):
             return Layout.read(self._directory, latest, traits, target)
 
-    def _stream_options(self, schema: TableSchema, traits: TableTraits, options: TableOptions) -> StreamOptions:
-        refuse_unmergeable(traits, raw=False)
-        overwrite_policy(traits, options, None)
-        found = options_of_table(schema)
-        if self._chain is None:
-            return found
-        return options_of_chain(self._table, self._chain, schema, StreamSpec(), found)
+    def _stream_options(self, schema: TableSchema, traits: TableTraits) -> StreamOptions:
+        # The identity is needed for positions only.
+        facts = Lazy.of(TableFacts(schema, schema, traits, ""))
+        return resolve(StreamedTable(self._table, self._followed, self._chain, facts), StreamSpec()).options
 
     def _requests(self) -> dict[str, int]:
         after = self._directory.store.requests

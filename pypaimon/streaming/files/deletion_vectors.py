@@ -88,6 +88,14 @@ def parse(data: bytes, deletion_file: DeletionFile, row_count: int | None = None
     return DeletionVector(np.fromiter(rows, dtype=np.uint64, count=len(rows)))
 
 
+def are_equal(store: Store, one: DeletionFile, other: DeletionFile) -> bool:
+    """Whether two deletion vectors delete the same rows. Up to two requests; raises what `read` raises."""
+    sizes = one.cardinality, other.cardinality
+    if None not in sizes and sizes[0] != sizes[1]:
+        return False
+    return np.array_equal(read(store, one).positions, read(store, other).positions)
+
+
 def framed(data: bytes, deletion_file: DeletionFile) -> bytes:
     """The bytes of one deletion vector with its length and checksum, to copy into another index file."""
     parse(data, deletion_file)

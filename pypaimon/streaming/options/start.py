@@ -311,9 +311,8 @@ def start_of_options(options: TableOptions) -> Start:
         StreamConfigError: The options contradict each other, or ask for what only batch reads can do.
     """
     options = _with_version(options)
-    mode = _mode(options)
+    mode = checked_mode(options)
     rule = _OPTION_RULES.get(mode, _OTHER_MODES)
-    rule.check(options, mode)
     if mode == "latest-delta":
         raise StreamConfigError("'latest-delta' scan mode is only supported for batch sources.")
     if mode == "incremental":
@@ -328,6 +327,17 @@ def start_of_options(options: TableOptions) -> Start:
         raise StreamConfigError("Cannot scan from watermark in streaming mode.")
     snapshot_id = _SNAPSHOT.of(options) if rule.has_snapshot else None
     return Start(StartMode(mode), snapshot_id=snapshot_id, millis=rule.millis and rule.millis(options))
+
+
+def checked_mode(options: TableOptions) -> str:
+    """The mode that a table's options ask for, of a stream or a batch.
+
+    Raises:
+        StreamConfigError: The options contradict each other, or an option that the mode needs is missing.
+    """
+    mode = _mode(options)
+    _OPTION_RULES.get(mode, _OTHER_MODES).check(options, mode)
+    return mode
 
 
 def _with_version(options: TableOptions) -> TableOptions:

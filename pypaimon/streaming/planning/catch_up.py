@@ -30,7 +30,7 @@ from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions, op
 from pypaimon.streaming.options.table_kinds import BetweenMode
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import ManifestEntry
-from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, may_delete_rows
 from pypaimon.streaming.planning.planner_state import Following
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
@@ -129,6 +129,8 @@ class CatchUpScanner:
             known = None if state.before is None else state.before.fingerprint
             if before is None or not is_same_history(known, before.fingerprint):
                 return None
+            if self._net and self._options.keeps_state and self._may_begin_again(before):
+                return None
         ahead = tuple(takewhile(partial(self._fits, state), state.ahead))
         try:
             return self._net_changes(before, ahead) if self._net else self._collapsed(before, ahead)
@@ -141,12 +143,20 @@ class CatchUpScanner:
             return False
         if self._bounds.is_beyond(snapshot) or self._bounds.is_held_back(snapshot):
             return False
-        if snapshot.commit_kind == CommitKind.OVERWRITE:
+        if snapshot.commit_kind == CommitKind.OVERWRITE or (
+            self._options.keeps_state and self._may_begin_again(snapshot)
+        ):
             return False
         try:
             return self._schemas.for_snapshot(state.schema_id, snapshot.schema_id) is None
         except (SchemaChangedError, TableChangedError, FileNotFoundError):
             return False
+
+    def _may_begin_again(self, snapshot: Snapshot) -> bool:
+        """Whether a copy may have to read the state again, by `StateRestarts`, which looks at single snapshots."""
+        # Under another schema the table may have had another producer.
+        is_former = self._net and snapshot.schema_id != self._schemas.first.id
+        return is_former or may_delete_rows(self._plans.traits, snapshot)
 
     def _net_changes(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
         if len(ahead) < self._after:

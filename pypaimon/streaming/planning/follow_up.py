@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError
+from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.model.plan import PlanKind
@@ -21,6 +22,7 @@ from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import PaimonChangelogFollowUpScanner, PaimonFollowUpScanner
+from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 
@@ -242,11 +244,13 @@ class StateRestarts:
     """Which snapshots make the full state begin again, and at which snapshot it begins.
 
     In an append table: snapshots that remove files, delete rows by deletion vectors, or write columns of existing rows.
-    Compactions do not, because they leave the rows as they are. In a table with a complete changelog: overwrites, which
-    have no changelog. Other tables with a primary key retract the rows that an overwrite replaces.
+    Compactions do not, because they leave the rows as they are, but see `may_delete_rows`. In a table with a complete
+    changelog: overwrites, which have no changelog. Other tables with a primary key retract the rows that an overwrite
+    replaces. In every table with a primary key: a change of `changelog-producer`.
     """
 
     snapshots: SnapshotManager
+    schemas: SchemaPolicy
     traits: TableTraits
     checks: SnapshotRangeValidator
     bounds: Bounds
@@ -254,15 +258,18 @@ class StateRestarts:
     def may_be_due(self, snapshot: Snapshot) -> bool:
         """Whether `is_due` has to be called for a snapshot. Sends no requests."""
         if not self.traits.primary_key:
-            return snapshot.commit_kind not in (CommitKind.COMPACT, CommitKind.ANALYZE)
-        return self.traits.producer.complete and (
-            snapshot.commit_kind == CommitKind.OVERWRITE or _compacts_without_changelog(snapshot)
-        )
+            return snapshot.commit_kind not in (CommitKind.COMPACT, CommitKind.ANALYZE) or may_delete_rows(
+                self.traits, snapshot
+            )
+        has_former_schema = 0 < self.schemas.first.id >= snapshot.schema_id
+        return has_former_schema or self._may_lack_changelog(snapshot)
 
     def is_due(self, plans: SnapshotPlans, snapshot: Snapshot) -> bool:
         """Whether the full state begins again. Raises FileNotFoundError if a manifest is gone."""
         if self.traits.primary_key:
-            return snapshot.commit_kind == CommitKind.OVERWRITE or self._compacts_an_overwrite(snapshot)
+            return self._lacks_changelog(snapshot) or self._has_other_producer(snapshot)
+        if snapshot.commit_kind == CommitKind.COMPACT:
+            return self._compaction_deletes_rows(plans, snapshot)
         if plans.removes_files(snapshot):
             return True
         if self.traits.data_evolution and self._writes_columns_of_rows(plans, snapshot):
@@ -280,6 +287,31 @@ class StateRestarts:
         last = self.bounds.last_id(end_id) or self.snapshots.latest_id() or 0
         later = self.snapshots.refreshed(last) if last > snapshot.id else None
         return later or snapshot
+
+    def _may_lack_changelog(self, snapshot: Snapshot) -> bool:
+        is_overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
+        return self.traits.producer.complete and (is_overwrite or _compacts_without_changelog(snapshot))
+
+    def _lacks_changelog(self, snapshot: Snapshot) -> bool:
+        if not self._may_lack_changelog(snapshot):
+            return False
+        return snapshot.commit_kind == CommitKind.OVERWRITE or self._compacts_an_overwrite(snapshot)
+
+    def _has_other_producer(self, snapshot: Snapshot) -> bool:
+        """Whether `changelog-producer` was another one at this snapshot, or until then, so that rows are in no change.
+
+        `SchemaPolicy.check_producer` refuses schemas that are newer than the stream.
+        """
+        producer = self.schemas.producer(snapshot.schema_id)
+        if producer is ChangelogProducer.NONE and producer is not self.traits.producer:
+            # The stream passes over files without a changelog.
+            return snapshot.commit_kind == CommitKind.APPEND
+        before = self.checks.available(snapshot.id - 1)
+        if before is None or before.schema_id == snapshot.schema_id:
+            return False
+        former = self.schemas.producer(before.schema_id)
+        # What waits for a compaction is in the changes of one of them, or the copy has it although it waits.
+        return former is not producer and (former.complete or producer.complete)
 
     def _compacts_an_overwrite(self, snapshot: Snapshot) -> bool:
         """Whether this is the compaction that Java commits after an overwrite, without the changelog that it made."""
@@ -307,6 +339,36 @@ class StateRestarts:
         if before is None:
             return snapshot.id > 1 and snapshot.index_manifest is not None
         return (plans.deletions(before) or {}) != (plans.deletions(snapshot) or {})
+
+    def _compaction_deletes_rows(self, plans: SnapshotPlans, snapshot: Snapshot) -> bool:
+        """Whether files that a COMPACT left in place have other deletion vectors than before."""
+        before = self.checks.available(snapshot.id - 1)
+        if before is None:
+            return snapshot.id > 1
+        if before.index_manifest == snapshot.index_manifest:
+            return False
+        old, new = plans.deletions(before) or {}, plans.deletions(snapshot) or {}
+        changed = {file: vector for file, vector in new.items() if old.get(file) != vector}
+        if not changed:
+            return False
+        # With data evolution a compaction moves the vectors to its own files.
+        added = set(plans.entries_added(snapshot)["file_name"].to_pylist())
+        store = plans.directory.store
+        for file, vector in changed.items():
+            if file[2] in added:
+                continue
+            # The vectors of one index file are written again together.
+            if file not in old or not deletion_vectors.are_equal(store, old[file], vector):
+                return True
+        return False
+
+
+def may_delete_rows(traits: TableTraits, snapshot: Snapshot) -> bool:
+    """Whether a COMPACT of an append table may delete rows: Paimon before 1.3 commits the deletion vectors of a DELETE
+    or UPDATE so.
+    """
+    is_compaction = snapshot.commit_kind == CommitKind.COMPACT and not traits.primary_key
+    return is_compaction and traits.deletion_vectors and snapshot.index_manifest is not None
 
 
 def _compacts_without_changelog(snapshot: Snapshot) -> bool:

@@ -78,7 +78,7 @@ class PlanBuilder:
         self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
         self._restarts: StateRestarts | None = None
         if options.keeps_state:
-            self._restarts = StateRestarts(directory.snapshots, TableTraits.of(schema), checks, bounds)
+            self._restarts = StateRestarts(directory.snapshots, schemas, TableTraits.of(schema), checks, bounds)
         self.chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
 
     def forget(self) -> None:
@@ -173,6 +173,7 @@ class PlanBuilder:
             if is_due:
                 return self._full_again(state, restarts.begins_at(snapshot, state.end_id))
         if not is_read:
+            self._schemas.check_producer(snapshot.schema_id)
             self._log.passed_over(snapshot, self._options.on_overwrite)
             return Step(state.after(snapshot))
         with self._checks.reading(snapshot):

@@ -91,7 +91,11 @@ class Planner:
         if names is not None and options.predicate is not None:
             names = names | columns_of(options.predicate)
         schemas = SchemaPolicy(
-            directory.reading_schema, schema, options.on_schema_change, read_field_ids(schema, names)
+            directory.reading_schema,
+            schema,
+            options.on_schema_change,
+            read_field_ids(schema, names),
+            options.keeps_state,
         )
         self._range: RangeScanner | None = None
         if options.between is not None:

@@ -8,7 +8,9 @@ from typing import Any
 
 from pypaimon.streaming.errors import SchemaChangedError, TableChangedError
 from pypaimon.streaming.filtering.field_paths import Path, find, find_ids, ids_of
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.stream_options import OnSchemaChange
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.internals import TableSchema
 
 ReadFields = frozenset[tuple[int, ...]]
@@ -76,12 +78,14 @@ class SchemaPolicy:
         first: The schema that the stream was built with.
         policy: What to do if a newer schema changes the fields that are read.
         fields: The fields that are read, or used by the filter; None for all.
+        keeps_state: Whether the stream keeps a copy equal to its table.
     """
 
     schema_of: Callable[[int], TableSchema]
     first: TableSchema
     policy: OnSchemaChange
     fields: ReadFields | None
+    keeps_state: bool = False
 
     def of(self, schema_id: int | None) -> TableSchema:
         """The schema with this id; None: the first one."""
@@ -95,6 +99,7 @@ class SchemaPolicy:
             TableChangedError: The first schema was rolled back, and another one has its id.
         """
         self._check_first(snapshot_schema_id)
+        self.check_producer(snapshot_schema_id)
         current = self.of(current_id)
         if self.policy is OnSchemaChange.IGNORE or snapshot_schema_id <= current.id:
             return current_id
@@ -107,6 +112,30 @@ class SchemaPolicy:
             raise SchemaChangedError(current.id, newer.id, changed)
         followed: int = newer.id
         return followed
+
+    def producer(self, schema_id: int) -> ChangelogProducer:
+        """The changelog producer of a schema. Requests one that is not known."""
+        return option_keys.CHANGELOG_PRODUCER.of(self.schema_of(schema_id).options)
+
+    def check_producer(self, snapshot_schema_id: int) -> None:
+        """Check that a snapshot that is read or passed over has the changelog that the stream reads.
+
+        Raises:
+            TableChangedError: `changelog-producer` was changed since the stream was built: the rows that are committed
+                from now on would be passed over.
+        """
+        if snapshot_schema_id <= self.first.id or not self.first.primary_keys:
+            return
+        own = option_keys.CHANGELOG_PRODUCER.of(self.first.options)
+        now = self.producer(snapshot_schema_id)
+        # Other streams only need changelog files, whoever writes them. The state of a copy depends on the producer.
+        if now is own or not (self.keeps_state or now is ChangelogProducer.NONE):
+            return
+        raise TableChangedError(
+            f"Schema {snapshot_schema_id} of the table changed '{option_keys.CHANGELOG_PRODUCER}' from {own.value} to "
+            f"{now.value}, and this stream reads changes as {own.value} makes them.",
+            advice="Build a new stream, which continues at this position.",
+        )
 
     def _check_first(self, snapshot_schema_id: int) -> None:
         # Before a snapshot needs it, a schema can be rolled back, and another one get its id and its field

@@ -102,6 +102,11 @@ class StreamRead:
         read = self._taking(plan_selection(plan), differences=plan.kind is PlanKind.DIFF)
         return read._arrow_schema(read._layout_of(plan.schema))
 
+    def fields_of(self, plan: Plan) -> dict[str, DataField]:
+        """The fields of the table that the columns of a plan are, by the names of the columns."""
+        read = self._taking(plan_selection(plan), differences=plan.kind is PlanKind.DIFF)
+        return read._layout_of(plan.schema).output_fields
+
     def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         """Read lazily, batch by batch; batches are never empty.
 

@@ -124,13 +124,25 @@ class ReadLayout:
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
+        return _arrow([DataField(output.ids[-1], output.name, self.given_out(output)) for output in self.outputs])
+
+    @cached_property
+    def output_fields(self) -> dict[str, DataField]:
+        """The columns of the table, and fields of its rows, by the names with which they come out."""
+        columns = {field.id: field for field in self.schema.fields}
+        found = {}
+        for output in self.outputs:
+            if (column := columns.get(output.ids[0])) is not None:
+                description = column.description if len(output.ids) == 1 else None
+                found[output.name] = DataField(output.ids[-1], output.name, output.type, description)
+        return found
 
     def is_array(self, output: Output) -> bool:
         """Whether a column comes out as arrays, as the table's own columns do in a `binlog`."""
         return self.packed and output.path[0] not in (*SYSTEM_TYPES, ROWKIND)
 
-    def _given_out(self, output: Output) -> DataType:
+    def given_out(self, output: Output) -> DataType:
+        """The type with which a column comes out."""
         return ArrayType(True, _nullable(output.type)) if self.is_array(output) else output.type
 
     def outputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
     from pypaimon.streaming.planning.planned_units import KeptUnits
     from pypaimon.streaming.planning.planner import Planner
-    from pypaimon.streaming.reading.read_layout import ReadSettings
+    from pypaimon.streaming.reading.read_layout import Output, ReadSettings
     from pypaimon.streaming.reading.read_parts import ReadParts
     from pypaimon.streaming.scanning.driver import ScanDriver
     from pypaimon.streaming.scanning.parts import ScanParts
@@ -153,12 +153,18 @@ class ResolvedStream:
     def scope(self) -> ReadScope:
         return ReadScope.of(self.options, self.schema, self.spec.view)
 
-    def output_fields(self) -> list[DataField]:
+    def outputs(self) -> tuple[Output, ...]:
         """The columns that come out, without `_row_kind`."""
         from pypaimon.streaming.reading.read_layout import layout
 
-        outputs = layout(self._read_settings()).outputs
-        return [DataField(each.ids[-1], each.name, each.type) for each in outputs]
+        return layout(self._read_settings()).outputs
+
+    def output_fields(self) -> list[DataField]:
+        """The columns that come out, without `_row_kind`, as fields of their own."""
+        from pypaimon.streaming.reading.read_layout import layout
+
+        found = layout(self._read_settings())
+        return [DataField(each.ids[-1], each.name, found.given_out(each)) for each in found.outputs]
 
     def _checked_options(self) -> StreamOptions:
         spec, schema, traits = self.spec, self.schema, self.traits

@@ -14,7 +14,7 @@ from pypaimon.streaming.errors import OtherColumnsError
 from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.paimon.internals import AtomicType
 from pypaimon.streaming.targets.changes import RESERVED, AnyBatch
-from pypaimon.streaming.targets.target_state import BEGIN_AGAIN, Column, SavedState
+from pypaimon.streaming.targets.target_state import BEGIN_AGAIN, Column, SavedState, field_ids
 
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 # Java's length of STRING and BYTES.
@@ -105,7 +105,7 @@ def evolve_columns(alter: Alter, batch: AnyBatch, wanted: SavedState, known: Sav
     if known is None:
         alter.create(wanted.columns)
     else:
-        left = {int(field.id) for field in batch.schema.fields}
+        left = field_ids(batch.schema)
         dropped = [each for each in known.columns if each.field_id is not None and each.field_id not in left]
         new = {each.identity: each for each in wanted.columns}
         kept = [(each, new[each.identity]) for each in known.columns if each.identity in new]

@@ -18,9 +18,10 @@ from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import needed
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.paimon.write_internals import Schema
+from pypaimon.streaming.spec.copy_start import refuse_itself
 from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, inserts
 from pypaimon.streaming.targets.column_evolution import is_wider, refuse_other_columns
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
@@ -281,6 +282,7 @@ class PaimonRows(TransactionalTable):
     ) -> None:
         self.given_keys = TargetKeys(table.primary_keys)
         self.where = table.name
+        self._handle = table.handle
         self._open_writer = open_writer
         self._fit = fit
         self._shared = shared
@@ -298,6 +300,9 @@ class PaimonRows(TransactionalTable):
 
     def holds_rows(self) -> bool:
         return not self._shared and self._opened().holds_rows()
+
+    def refuse_source(self, source: ReadableTable) -> None:
+        refuse_itself(source, self._handle)
 
     def check(self, batch: AnyBatch) -> None:
         if not self._shared:

@@ -11,6 +11,7 @@ from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, Stre
 from pypaimon.streaming.former_names import FormerNames
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_batch
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, refuse_hidden_kinds, refuse_reserved
 from pypaimon.streaming.targets.target import is_to_apply
 from pypaimon.streaming.targets.target_state import (
@@ -89,6 +90,10 @@ class TransactionalTable(Protocol):
     def holds_rows(self) -> bool:
         """Whether it holds any rows; asked if nothing was saved."""
 
+    def refuse_source(self, source: ReadableTable) -> None:
+        """Refuse a source of which it cannot be a copy."""
+        return
+
     def check(self, batch: AnyBatch) -> None:
         """Refuse a plan that the table cannot take; called with its first batch, before a transaction begins."""
         refuse_reserved("column", batch.rows.schema.names)
@@ -143,6 +148,10 @@ class PlanTransactions:
         if not self._open:
             self._saved = saved
         return _position(saved)
+
+    def refuse_source(self, source: ReadableTable) -> None:
+        """Refuse a source of which the table cannot be a copy."""
+        self._table.refuse_source(source)
 
     def position_for(self, source: SourceTable) -> Position | None:
         """Where a stream continues; None: with the state of its table, because the target holds nothing of it."""

@@ -224,6 +224,12 @@ def _other_keys(state: SavedState, source: SourceTable, keys: Sequence[str]) -> 
     return f"another key: {shown or 'no key'} was the target's before, and {list(keys) or 'no key'} is now"
 
 
+def field_ids(schema: TableSchema) -> set[int]:
+    """The ids of all columns, and of all fields inside of them."""
+    ids = {int(each.id) for each in schema.fields}
+    return ids.union(*(dict(_inside(each.type, "")).values() for each in schema.fields))
+
+
 def _inside(kind: Any, path: str) -> Iterator[tuple[str, int]]:
     for each in getattr(kind, "fields", ()):
         yield f"{path}.{each.name}", int(each.id)

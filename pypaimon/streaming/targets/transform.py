@@ -215,7 +215,7 @@ class _NewNames:
                 f"{self._call}: transform renames {missing}, and the rows have columns {batch.rows.schema.names}."
             )
         data = batch.data.rename_columns(_all_different(self._call, self._renamed(names)))
-        return batch._with_rows(data, schema, frozenset(self._renamed(batch._own)))
+        return batch._with_rows(data, schema, frozenset(self._renamed(batch._own)), self._names)
 
     def _renamed(self, names: Any) -> list[str]:
         return [self._names.get(name, name) for name in names]

@@ -135,6 +135,7 @@ def test_a_range_of_changes_is_read_by_polars_and_duckdb(table: Any) -> None:
     assert lazy.collect().select(["_row_kind", *COLUMNS]).rows() == ALL
     assert lazy.filter(polars.col("id") == 1).select("status").collect().rows() == [("placed",), ("paid",)]
     assert lazy.select("_row_kind").head(2).collect().rows() == [("-U",), ("+U",)]
+    assert lazy.with_row_index().select("index").collect().rows() == [(0,), (1,), (2,)]
     assert scan_changes(table, 4, 4).lazy().collect().rows() == []
     with pytest.raises(StreamConfigError, match=r"all"):
         scan_changes(table, 1, 4, "all")  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from support.docs.cli_runs import Program
 from support.tables.orders import catalog, orders
+from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
 
@@ -120,3 +122,25 @@ def test_nothing_happens_without_a_yes(
     assert found.code == 130
     assert "db.orders" in found.err
     assert manager.consumers() == before
+
+
+def test_long_lived_changelogs_count(tmp_path: Path, program: Program) -> None:
+    table = Table(tmp_path, changelog__num_retained__max="90", snapshot__num_retained__max="9")
+    table.commit_each(range(4))
+    with table.builder().with_start("earliest").with_consumer_id("etl").with_end(snapshot_id=2).open_sync() as stream:
+        assert list(stream)
+    (table.path / "changelog").mkdir()
+    for number in (1, 2):
+        table.snapshot_path(number).rename(table.path / "changelog" / f"changelog-{number}")
+    (table.path / "snapshot" / "EARLIEST").write_text("3")
+
+    def state() -> str:
+        return str(program("consumers", "list", "db.t", "--format", "json").records[0]["state"])
+
+    assert state() == "ok"
+    changelog = table.path / "changelog" / "changelog-2"
+    changelog.write_text(json.dumps({**json.loads(changelog.read_text()), "commitUser": "another", "uuid": "another"}))
+    assert state() == "rolled back"
+    for to in ("1", "earliest"):
+        found = program("consumers", "reset", "db.t", "etl", "--to", to, "--yes")
+        assert (found.code, found.out) == (0, "Consumer etl continues at snapshot 1.\n")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import ConsumerManager, stream_read_builder
+from pypaimon.streaming import ConsumerManager, stream_read_builder, stream_write_builder
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from support.corpus.cases import load
 from support.docs.cli_runs import Program
@@ -187,3 +187,44 @@ def test_nothing_new_is_reported(tables: Any, program: Program) -> None:
         assert "nothing new" in found.err
     change(table, "+I", (1, "placed", None))
     assert explain(program, "db.orders")["kind"] == "full"
+
+
+def test_takes_the_consumer_that_an_option_names_and_leaves_its_reader_alone(tables: Any, program: Program) -> None:
+    table = orders(tables)
+    named = ("--start", "4", "--table-option", "consumer-id=etl")
+    with stream_read_builder(table).with_consumer_id("etl", commit="manual").new_streaming_scan() as scan:
+        scan.restore(2)
+        plan = scan.plan()
+        assert plan is not None
+        assert explain(program, "db.orders", *named)["snapshot"] == 2
+        ignored = explain(program, "db.orders", *named, "--table-option", "consumer.ignore-progress=true")
+        assert ignored["snapshot"] == 4
+        scan.commit(plan)
+    assert explain(program, "db.orders", *named)["snapshot"] == 3
+
+
+def test_a_consumer_that_was_rolled_back_is_an_error_as_for_its_reader(tables: Any, program: Program) -> None:
+    table = orders(tables)
+    with (
+        stream_read_builder(table)
+        .with_consumer_id("etl")
+        .with_end(snapshot_id=3)
+        .with_start("earliest")
+        .open_sync() as stream
+    ):
+        assert list(stream)
+    table.rollback_to(2)
+    for id_ in (3, 4, 5):
+        change(table, "+I", (id_, "placed", None))
+    found = program("explain", "db.orders", "--consumer-id", "etl")
+    assert found.code == 1 and "was rolled back" in found.err
+
+
+def test_given_options_count_for_what_a_stream_does_with_a_snapshot(tables: Any, program: Program) -> None:
+    table = events(tables, commits=1)
+    with stream_write_builder(table).with_overwrite().open_sync() as writer:
+        writer.write(EVENTS.empty_table())
+        writer.commit()
+    reading = ("--table-option", "streaming-read-append-overwrite=true")
+    for options, stream in (((), "passed over"), (reading, "overwrite")):
+        assert program("snapshots", "db.events", *options, "--format", "json").records[-1]["stream"] == stream

@@ -14,8 +14,10 @@ from pypaimon.streaming import (
     ConsumerManager,
     DictTarget,
     DuckDBTarget,
+    PaimonTarget,
     Position,
     PositionExpiredError,
+    Replication,
     StreamConfigError,
     StreamReadBuilder,
     replicate,
@@ -229,3 +231,14 @@ def test_all_targets_are_targets(tmp_path: Path) -> None:
     table = keyed(tmp_path / "w")
     for target in targets:
         assert replicate(stream(table), target) == target.load_position()
+
+
+@pytest.mark.parametrize("settings", [{"replace": True}, {"shared": True}])
+def test_a_table_is_not_its_own_target(tmp_path: Path, settings: dict[str, bool]) -> None:
+    """Each commit would be a change to be copied."""
+    table = keyed(tmp_path)
+    target = PaimonTarget(table.handle(), **settings)
+    for run in (replicate, lambda *given: asyncio.run(replicate_async(*given)), Replication):
+        with pytest.raises(StreamConfigError, match="the source and the target of the copy"):
+            run(table.builder().with_end(latest=True), target)
+    assert table.latest() == 3

@@ -411,3 +411,34 @@ def test_nothing_is_read_ahead_where_there_is_no_room(database: Database) -> Non
     assert rows == {f"t{number}": 2000 for number in range(12)}
     # A chunk of each worker.
     assert 0 < most <= WORKERS * 8000
+
+
+@pytest.mark.parametrize("start", [{"mode": "latest"}, {"timestamp": 4_000_000_000_000}])
+def test_a_table_that_appears_is_read_from_its_first_row_whatever_its_age(database: Database, start: Any) -> None:
+    database.create("old", 1)
+    database.create("here", 2)
+    aside = database.home.parent / "aside"
+    (database.home / "old").rename(aside)
+    told: list[DatabaseEvent] = []
+    with database.stream().with_start(**start).with_on_event(told.append).open_sync() as stream:
+        while not told:
+            assert stream.poll(0.05) is None
+        aside.rename(database.home / "old")
+        assert (batch := stream.poll(30)) is not None
+        assert (batch.table, keys(batch)) == ("old", [1])
+
+
+def test_the_first_changes_of_a_new_table_may_be_in_a_long_lived_changelog(database: Database) -> None:
+    database.create("here", 1)
+    database.create("old", 2, changelog__num_retained__max="90", snapshot__num_retained__max="9")
+    database.write("old", 3)
+    (database.home / "old" / "changelog").mkdir()
+    (database.home / "old" / "snapshot" / "snapshot-1").rename(database.home / "old" / "changelog" / "changelog-1")
+    aside = database.home.parent / "aside"
+    (database.home / "old").rename(aside)
+    told: list[DatabaseEvent] = []
+    with database.stream().with_start("latest").with_on_event(told.append).open_sync() as stream:
+        while not told:
+            assert stream.poll(0.05) is None
+        aside.rename(database.home / "old")
+        assert [keys(batch) for batch in (stream.poll(30), stream.poll(30)) if batch] == [[2], [3]]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import ConsumerManager
+from pypaimon.streaming import ConsumerManager, UnsupportedTableError
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.doctor import examination
@@ -266,6 +266,14 @@ def test_a_table_that_no_stream_takes_is_a_problem(tmp_path: Path) -> None:
     finding = only(table, "damage")
     assert (finding.level, finding.facts["what"]) == (Level.PROBLEM, "stream")
     assert "'lookup' or 'full-compaction'" in finding.text
+
+
+def test_what_no_stream_takes_is_what_streams_refuse(tmp_path: Path) -> None:
+    columns = pa.schema([("k", pa.int64()), ("p", pa.string())])
+    table = Table(tmp_path, columns=columns, partition_keys=["p"], scan__partitions="max_pt()")
+    with pytest.raises(UnsupportedTableError) as refused:
+        table.builder().new_streaming_scan()
+    assert only(table, "damage").text == str(refused.value)
 
 
 def test_changes_that_no_compaction_has_written_are_a_warning(tmp_path: Path) -> None:

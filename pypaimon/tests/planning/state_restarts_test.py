@@ -8,14 +8,23 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import DictTarget, StreamReadBuilder, compact, replicate, stream_write_builder
+from pypaimon.streaming import (
+    DictTarget,
+    StreamReadBuilder,
+    TableChangedError,
+    compact,
+    replicate,
+    stream_write_builder,
+)
 from pypaimon.streaming.stream_types import PlanKind
 from support.stores.counting_file_io import CountingFileIO
 from support.tables.copied_table import at, batches, copying
+from support.tables.evolving_table import EvolvingTable
 from support.tables.handles import write_with
 from support.tables.streamed_table import Table
-from support.tables.written_tables import key_value_table, rows
+from support.tables.written_tables import changes, key_value_table, rows
 
 pytestmark = pytest.mark.slow
 
@@ -110,3 +119,97 @@ def test_a_compaction_that_java_commits_with_an_overwrite_brings_one(tmp_path: P
 
 def written(table: Table, given: pa.Table) -> None:
     write_with(table.writer(), given)
+
+
+# ---- rows that a COMPACT deletes ----
+
+
+def test_deletion_vectors_that_paimon_before_1_3_commits_as_a_compaction_bring_one(tmp_path: Path) -> None:
+    table = EvolvingTable(tmp_path)
+    table.numbered(4)
+    target = DictTarget("id")
+    replicate(table.at.builder().with_end(latest=True), target)
+    for row_id in (1, 2):
+        table.delete(row_id)
+        deleted = table.at.snapshot(table.at.latest())
+        table.at.snapshot_path(table.at.latest()).write_text(json.dumps({**deleted, "commitKind": "COMPACT"}))
+        replicate(table.at.builder().with_end(latest=True), target)
+        assert sorted(target.rows) == sorted(row["id"] for row in table.model.values())
+
+
+def test_a_compaction_that_moves_deletion_vectors_brings_none(tmp_path: Path) -> None:
+    table = EvolvingTable(tmp_path)
+    for _ in range(6):
+        table.numbered(2)
+    table.delete(1, 5)
+    before = table.at.latest()
+    compact(table.handle, full=True)
+    assert table.at.snapshot(before)["indexManifest"] != table.at.snapshot(table.at.latest())["indexManifest"]
+    table.numbered(1)
+    stream = copying(table.at.builder().with_end(latest=True), at(table.at, before + 1))
+    assert [batch.kind for batch in batches(stream)] == [PlanKind.DELTA]
+
+
+# ---- another changelog producer ----
+
+
+@pytest.mark.parametrize("compacted", ["", "before", "after"])
+def test_another_changelog_producer_brings_one(tmp_path: Path, compacted: str) -> None:
+    """What was written under the former one may be in no change that the other one makes."""
+    table = key_value_table(tmp_path, "keyed", bucket="1")
+    target = DictTarget()
+    written(table, changes(("+I", 1, "a"), ("+I", 2, "a")))
+    follow(table, target)
+    written(table, changes(("+I", 3, "a"), ("-D", 2, "a")))
+    if compacted == "before":
+        compact(table.handle(), full=True)
+    altered(table, "lookup")
+    written(table, changes(("+I", 4, "a"), ("-D", 1, "a")))
+    if compacted == "after":
+        compact(table.handle(), full=True)
+    follow(table, target)
+    written(table, changes(("+I", 5, "a")))
+    follow(table, target)
+    compact(table.handle(), full=True)
+    follow(table, target)
+    assert sorted(target.rows) == [3, 4, 5]
+
+
+def test_what_waits_for_a_compaction_that_makes_no_change_of_it_is_read(tmp_path: Path) -> None:
+    options = {"bucket": "1", "changelog-producer": "lookup"}
+    table = Table(tmp_path, columns=COLUMNS, primary_keys=["k", "p"], partition_keys=["p"], **options)
+    target = DictTarget()
+    table.commit([(1, "a"), (1, "b")])
+    compact(table.handle(), full=True)
+    follow(table, target)
+    table.commit([(2, "a"), (2, "b")])
+    compact(table.handle(), full=True, partition={"p": "a"})
+    follow(table, target)
+    altered(table, "none")
+    table.commit([(3, "a")], table=table.handle())
+    compact(table.handle(), full=True)
+    follow(table, target)
+    assert sorted(target.rows) == [(1, "a"), (1, "b"), (2, "a"), (2, "b"), (3, "a")]
+
+
+def follow(table: Table, target: DictTarget) -> None:
+    replicate(table.builder().with_end(latest=True), target)
+
+
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_a_stream_ends_where_the_changelog_that_it_reads_does(tmp_path: Path, is_copy: bool) -> None:
+    table = key_value_table(tmp_path, "keyed", **{"bucket": "1", "changelog-producer": "lookup"})
+    written(table, rows(1))
+    compact(table.handle(), full=True)
+    builder = table.builder()
+    with (copying(builder, None) if is_copy else builder).open_sync() as stream:
+        assert next(stream).kind is PlanKind.FULL
+        altered(table, "none")
+        assert stream.poll(0) is None
+        written(table, rows(2))
+        with pytest.raises(TableChangedError, match="changed 'changelog-producer' from lookup to none"):
+            stream.poll(10)
+
+
+def altered(table: Table, producer: str) -> None:
+    table.catalog.alter_table(table.name, [SchemaChange.set_option("changelog-producer", producer)], False)

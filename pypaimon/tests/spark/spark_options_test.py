@@ -47,6 +47,7 @@ def table(tmp_path: Path) -> Table:
         ({"mode": "changelog", "include-row-kind": "false"}, "contradict each other"),
         ({"mode": "files", "columns": "a"}, "hands out files"),
         ({"start": "latest", "start.tag": "x"}, "are both set"),
+        ({"start": "latest", "start.full": "true"}, "goes with 'start.tag'"),
         ({"columns": "a,,b"}, "give names with commas between"),
         ({"path": "/x"}, "'table' and 'path'"),
         ({"include-row-kind": "yes"}, "true or false"),

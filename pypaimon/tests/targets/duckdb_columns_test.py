@@ -12,9 +12,10 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import DuckDBTarget, StreamConfigError
+from pypaimon.streaming import DuckDBTarget, StreamConfigError, replicate
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from support.tables.copied_table import COLUMNS, KEYS, batches, followed, held, keyed, rows_of, stream
+from support.tables.handles import write_by_stream
 from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
 from support.tables.streamed_table import Table
 
@@ -84,6 +85,56 @@ def _last(source: Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
         for row in batch.rows.to_pylist():
             found[row["k"]] = tuple(row[name] for name in names)
     return list(found.values())
+
+
+ROWS = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        ("v", pa.string()),
+        ("w", pa.string()),
+        ("r", pa.struct([("x", pa.int32())])),
+    ]
+)
+SWAP = CHANGES[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "after"),
+    [
+        (["k", "r.x"], [SchemaChange.rename_column(["r", "x"], "z")], ["k", "r.z"]),
+        (["k", "r.x"], [SchemaChange.rename_column("r", "s")], ["k", "s.x"]),
+        (["k", "r.x"], [SchemaChange.add_column("r_x", TEXT)], ["k", "r.x"]),
+        ({"k": "k", "v": "w"}, [SchemaChange.rename_column("v", "u")], {"k": "k", "v": "w"}),
+        ({"k": "k", "v": "w"}, [SchemaChange.drop_column("v")], {"k": "k", "v": "w"}),
+        (
+            {"k": "k", "v": "w"},
+            [SchemaChange.drop_column("v"), SchemaChange.add_column("v", TEXT)],
+            {"k": "k", "v": "w"},
+        ),
+        ({"k": "k", "v": "w", "w": "v"}, SWAP, {"k": "k", "v": "v", "w": "w"}),
+    ],
+)
+def test_columns_with_other_names_than_their_fields_follow_those(
+    tmp_path: Path, before: Any, changes: list[Any], after: Any
+) -> None:
+    """Not the columns of the table that have these names."""
+    source = Table(tmp_path, columns=ROWS, primary_keys=["k"], bucket="1")
+    written = pa.Table.from_pylist([{"k": 1, "v": "of v", "w": "of w", "r": {"x": 5}}], ROWS)
+    source.write(written, by=write_by_stream)
+    with duckdb.connect() as database:
+        target = DuckDBTarget(database, "copy", KEYS)
+        replicate(source.builder().with_projection(before).with_end(latest=True), target)
+        for change in changes:
+            source.catalog.alter_table(source.name, [change])
+        latest = source.handle()
+        columns = PyarrowFieldParser.from_paimon_schema(latest.table_schema.fields)
+        more = {each.name: {each.type[0].name: 6} if pa.types.is_struct(each.type) else "new" for each in columns}
+        source.write(pa.Table.from_pylist([more | {"k": 2}], columns), table=latest, by=write_by_stream)
+        stream = source.builder().with_projection(after).with_end(latest=True)
+        replicate(stream, target)
+        (state,) = batches(stream.with_include_row_kind(False))
+        names = state.rows.schema.names
+        assert held(database, names) == sorted((tuple(row.values()) for row in state.rows.to_pylist()), key=str)
 
 
 @pytest.mark.parametrize(("columns", "message"), [(COLUMNS, "'n' was not read before"), (["k"], "'v' was read before")])

@@ -58,6 +58,31 @@ def test_states_of_a_table(spark: Any, table: Table) -> None:
     assert path.where("k = 5").select("v").collect()[0][0] == "v5"
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"scan__mode": "from-snapshot"}, "must set only one key in"),
+        ({"scan__mode": "latest-full", "scan__snapshot_id": "1"}, "scan.snapshot-id must be null"),
+    ],
+)
+def test_options_that_contradict_the_mode_are_refused(
+    spark: Any, table: Table, given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        read(spark, table, **given)
+
+
+def test_a_binlog_has_arrays(spark: Any, changing: Table) -> None:
+    log = options(changing) | {"table": f"{changing.name}$binlog", "columns": "rowkind,k,v"}
+    rows = spark.read.format("pypaimon").options(**log).load().collect()
+    assert [row[1:] for row in sorted(rows, key=lambda row: row[1])] == [
+        ([1], ["b"]),
+        ([2], ["a"]),
+        ([3], ["a"]),
+        ([4], ["a"]),
+    ]
+
+
 def test_what_happened_between_snapshots_of_an_append_table(spark: Any, table: Table) -> None:
     assert [row[0] for row in read(spark, table, incremental_between="1,3")] == [2, 3, 4, 5]
     assert [row[0] for row in read(spark, table, incremental_between="2,3")] == [4, 5]

@@ -304,3 +304,28 @@ def test_multisets_are_maps_and_left_to_our_reader(spark: Any) -> None:
     frame = spark.read.format("pypaimon").options(**options).load()
     assert frame.schema["s"].dataType.simpleString() == "map<string,int>"
     assert {row.id: row.s for row in frame.collect()} == {1: {"a": 2, "b": 1}, 2: None, 3: {}, 4: {"c": 3}}
+
+
+def test_columns_that_are_fields_of_rows(spark: Any, tmp_path: Path) -> None:
+    catalog = created(tmp_path, NESTED)
+    append(catalog, pa.Table.from_pylist(FIRST_ROWS, NESTED))
+    for change in CHANGES:
+        catalog.alter_table("db.t", [change], False)
+    append(catalog, pa.Table.from_pylist([SECOND_ROW], LATER))
+    options = place(tmp_path) | {"columns": "st.in.z,k,st.c"}
+    native = native_read(spark, options)
+    assert {row.k: (row.st_in_z, row.st_c) for row in native.collect()} == {
+        1: (1, None),
+        2: (None, None),
+        3: (None, None),
+        4: (5, 6),
+    }
+    assert shown(native) == own(spark, options)
+
+
+@pytest.mark.parametrize("view", ["audit_log", "binlog", "row_tracking"])
+def test_views_with_columns_that_no_file_holds_are_refused(tmp_path: Path, view: str) -> None:
+    catalog = created(tmp_path, NESTED, options={"row-tracking.enabled": "true"})
+    append(catalog, pa.Table.from_pylist(FIRST_ROWS, NESTED))
+    with pytest.raises(UnsupportedTableError, match=f"the view {view} has columns that no file holds"):
+        native_read(None, place(tmp_path) | {"table": f"db.t${view}"})
