@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pypaimon.streaming.cli.options import grouped
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
-from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, filter_of, on_table, retry_option
+from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, filter_of, on_view, retry_option
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
 from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
@@ -131,7 +131,7 @@ Examples:
   paimon-stream explain db.orders --consumer-id etl --format json
 """
 )
-@on_table
+@on_view
 @grouped("reading", ReadSettings)
 @format_option
 @retry_option
