@@ -20,7 +20,16 @@ from rich.progress import Progress as Bar
 from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, console, format_option, print_result, show, table_of
-from pypaimon.streaming.cli.tables import TableSource, duration, null_text, on_table, pairs, patiently, retry_option
+from pypaimon.streaming.cli.tables import (
+    TableSource,
+    duration,
+    null_text,
+    on_table,
+    pairs,
+    patiently,
+    refuse_without,
+    retry_option,
+)
 from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compaction_run import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
@@ -82,17 +91,16 @@ def counted(files: FileCount) -> Record:
 
 
 _COLUMNS = ("partition", "bucket", "files", "size", "records", "files_after", "size_after")
+_EVERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Running:
     follow: bool = option("--follow", is_flag=True, help="Compact again and again. [default: once]")
-    every: float = option(
+    every: float | None = option(
         "--every",
         type=click.FloatRange(0),
-        default=60.0,
-        show_default=True,
-        help="With --follow: seconds between compactions.",
+        help="With --follow: seconds between compactions. [default: 60]",
     )
     threads: int = option(
         "--threads", type=click.IntRange(1), default=1, show_default=True, help="Buckets at the same time."
@@ -151,10 +159,12 @@ def compact(
             raise click.UsageError("--follow and --dry-run contradict each other")
         if order_by is not None:
             raise click.UsageError("--follow and --order-by contradict each other: each run would sort all rows")
-        every, when = running.every, running.when_maintained
+        every = _EVERY_SECONDS if running.every is None else running.every
+        when = running.when_maintained
         opened = partial(Compactor, full=full, threads=running.threads, interval=every, maintain=when, **chosen)
         _follow(source, opened, as_json)
         return
+    refuse_without("--follow", {"--every": running.every})
 
     def run() -> tuple[WritableTable, CompactionReport]:
         table = source.load()

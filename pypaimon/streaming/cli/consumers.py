@@ -11,7 +11,7 @@ import click
 from pypaimon.streaming.cli.confirmation import confirm, yes_option
 from pypaimon.streaming.cli.options import catalog_options, grouped, log_options
 from pypaimon.streaming.cli.output import Record, format_option, print_result, show
-from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.cli.tables import TableSource, on_view, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import (
@@ -57,7 +57,7 @@ Examples:
   paimon-stream consumers list 'db.orders_*'
 """,
 )
-@on_table
+@on_view
 @grouped("choice", TableChoice)
 @format_option
 @retry_option
@@ -88,7 +88,7 @@ Example:
   paimon-stream consumers show db.orders etl
 """,
 )
-@on_table
+@on_view
 @click.argument("consumer_id", metavar="ID")
 @format_option
 @retry_option
@@ -110,7 +110,7 @@ Examples:
   paimon-stream consumers reset db.orders etl --to earliest --yes
 """
 )
-@on_table
+@on_view
 @click.argument("consumer_id", metavar="ID")
 @click.option(
     "--to", required=True, metavar="N", help="The next snapshot: an id, earliest, or latest (what comes after)."
@@ -144,7 +144,7 @@ Example:
   paimon-stream consumers delete db.orders etl
 """
 )
-@on_table
+@on_view
 @click.argument("consumer_id", metavar="ID")
 @yes_option
 @_force
@@ -169,7 +169,7 @@ Examples:
   paimon-stream consumers clear db.orders 'test-.*' --except 'test-keep' --yes
 """
 )
-@on_table
+@on_view
 @click.argument("pattern", metavar="PATTERN")
 @click.option("--except", "excluding", metavar="PATTERN", help="Keep the ids that match this one too.")
 @yes_option

@@ -17,7 +17,7 @@ from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.cli.options import Service, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
-from pypaimon.streaming.cli.tables import TableSource, configure, on_table, pairs, patiently
+from pypaimon.streaming.cli.tables import TableSource, configure, on_table, pairs, patiently, refuse_without
 from pypaimon.streaming.cli.tables_of_pattern import (
     TableChoice,
     TablesOfPattern,
@@ -78,9 +78,9 @@ class TargetDatabase:
         if self.to_duckdb is not None and self.to_warehouse is not None:
             raise click.UsageError("--to-warehouse does not go with --to-duckdb")
         if self.to_warehouse is not None:
-            _check({"--to-schema": self.to_schema, "--drop-columns": self.drop_columns}, "--to-duckdb")
+            refuse_without("--to-duckdb", {"--to-schema": self.to_schema, "--drop-columns": self.drop_columns})
             return self.to_warehouse
-        _check({"--to-database": self.to_database}, "--to-warehouse")
+        refuse_without("--to-warehouse", {"--to-database": self.to_database})
         if self.to_duckdb is None:
             raise click.UsageError("where to copy the tables? Give --to-duckdb FILE or --to-warehouse PATH")
         return self.to_duckdb
@@ -95,7 +95,7 @@ class TargetDatabase:
             on_drop = self.on_drop or "keep"
             yield PaimonDatabase(catalog, self.to_database or database, on_drop=on_drop, maintain=when)
             return
-        _check({"--maintain": maintain}, "--to-warehouse")
+        refuse_without("--to-warehouse", {"--maintain": maintain})
         try:
             import duckdb
         except ModuleNotFoundError as error:
@@ -103,12 +103,6 @@ class TargetDatabase:
         with duckdb.connect(self.text) as connection:
             schema = self.to_schema or database
             yield DuckDBDatabase(connection, schema, on_drop=self.on_drop or "keep", drop_columns=self.drop_columns)
-
-
-def _check(given: Mapping[str, object], other: str) -> None:
-    for name, value in given.items():
-        if value:
-            raise click.UsageError(f"{name} goes with {other}")
 
 
 @dataclass(frozen=True)
@@ -208,8 +202,8 @@ def copy(
         raise click.UsageError(f"where to copy {source.name}? Give TARGET")
     if "." not in target:
         raise click.UsageError(f"{target!r} names no database: give TARGET as database.table")
-    if source.view is not None:
-        raise click.UsageError(f"a view cannot be copied: give SOURCE without '${source.view}'")
+    if not table.create:
+        refuse_without("--create", {"--create-option": table.create_option})
     _copy_table(source, target, table, copied, service)
 
 

@@ -20,7 +20,7 @@ from pypaimon.streaming.cli.tables import (
     TableSource,
     configure,
     filter_of,
-    on_table,
+    on_view,
     retry_option,
     save_progress,
 )
@@ -142,7 +142,7 @@ Examples:
   paimon-stream explain db.orders --consumer-id etl --format json
 """
 )
-@on_table
+@on_view
 @grouped("reading", ReadSettings)
 @format_option
 @retry_option

@@ -11,7 +11,7 @@ from rich.console import Console
 from pypaimon.streaming.cli.messages import shown
 from pypaimon.streaming.cli.options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, console, format_option, printable, show, to_json
-from pypaimon.streaming.cli.tables import TableSource, names_of_tables, on_table, retry_option
+from pypaimon.streaming.cli.tables import TableSource, names_of_tables, on_view, retry_option
 from pypaimon.streaming.doctor.checks import diagnose
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -53,7 +53,7 @@ Examples:
   paimon-stream snapshots db.orders --from 10 --to 30 --format json
 """
 )
-@on_table
+@on_view
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help=f"Only the last N. [default: {_DEFAULT_LAST}]")
 @click.option("--from", "first", type=click.IntRange(min=1), metavar="ID", help="From this snapshot.")
 @click.option("--to", "until", type=click.IntRange(min=1), metavar="ID", help="Up to this snapshot.")
@@ -146,7 +146,7 @@ Examples:
 Exit codes: 1 if there is a problem; warnings do not count.
 """
 )
-@on_table
+@on_view
 @click.option(
     "--orphans",
     is_flag=True,

@@ -15,7 +15,7 @@ from rich.live import Live
 from pypaimon.streaming.cli.messages import say, text_of
 from pypaimon.streaming.cli.options import grouped
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
-from pypaimon.streaming.cli.tables import TableSource, duration, on_table, retry_option
+from pypaimon.streaming.cli.tables import TableSource, duration, on_view, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, is_rolled_back, list_consumers
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -53,7 +53,7 @@ Exit codes: 3 if a consumer is above --max-lag, has expired, was rolled back, or
 consumer to hold to --max-lag; 1 if an ID is not there.
 """
 )
-@on_table
+@on_view
 @grouped("choice", TableChoice)
 @click.argument("consumer_ids", metavar="[ID]...", nargs=-1)
 @click.option(

@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
-from pypaimon.streaming.cli.tables import TableSource, duration, on_table, patiently
+from pypaimon.streaming.cli.tables import TableSource, duration, on_table, patiently, refuse_without
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
@@ -69,6 +69,8 @@ class Keeping:
 
     def policy(self) -> MaintenancePolicy:
         """The policy that these options describe."""
+        if self.orphans is None:
+            refuse_without("--orphans", {"--young-orphans": self.young_orphans})
         return MaintenancePolicy(
             min_snapshots=self.min_snapshots,
             max_snapshots=self.max_snapshots,

@@ -168,14 +168,21 @@ class TableSource:
         return StreamReadBuilder(self.load() if table is None else table, self.view)
 
 
-def on_table(command: F, metavar: str = "TABLE") -> F:
-    """Give a command the argument TABLE and the options of its catalog; the function is called with a `TableSource`."""
+def on_table(command: F, metavar: str = "TABLE", views: bool = False) -> F:
+    """Give a command the argument TABLE and the options of its catalog; the function is called with a `TableSource`.
+
+    Args:
+        views: Whether TABLE may be a view, such as `db.orders$audit_log`.
+    """
 
     @functools.wraps(command)
     def with_source(*args: Any, table: str, **kwargs: Any) -> Any:
         found = given(click.get_current_context())
         options = _given_catalog(found)
         name, view = _split_view(table)
+        if view is not None and not views:
+            command_path = click.get_current_context().command_path
+            raise click.UsageError(f"{command_path} takes no view: give {metavar} without '${view}'")
         table_options = pairs(found.get("table_option", ()), "--table-option")
         refuse_unknown(table_options)
         timeout = found.get("connect_timeout", TableSource.connect_timeout)
@@ -184,6 +191,10 @@ def on_table(command: F, metavar: str = "TABLE") -> F:
 
     wrapped: Any = log_options(catalog_options(with_source))
     return cast(F, click.argument("table", metavar=metavar, shell_complete=_known_tables)(wrapped))
+
+
+on_view = partial(on_table, views=True)
+"""As `on_table`, for a command that only reads."""
 
 
 def names_of_tables(database: str | None = None) -> list[str]:
@@ -250,6 +261,21 @@ def patiently(call: Callable[[], T]) -> T:
             if not error.retriable:
                 raise
             say(f"{text_of(error)}; trying again after a pause")
+
+
+def refuse_without(other: str, values: Mapping[str, object]) -> None:
+    """Refuse options that mean something only with another one, which is not given.
+
+    Args:
+        other: The other option.
+        values: By the names of the options; None, False and () were not given.
+
+    Raises:
+        click.UsageError: Names the first that is given.
+    """
+    for name, value in values.items():
+        if value is not None and value is not False and value != ():
+            raise click.UsageError(f"{name} goes with {other}")
 
 
 def _split_view(name: str) -> tuple[str, View | None]:

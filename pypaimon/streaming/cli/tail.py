@@ -17,7 +17,7 @@ from pypaimon.streaming.cli.options import Service, grouped, option
 from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.progress_bars import CatchUpBar
 from pypaimon.streaming.cli.rows import FORMATS, RowsOfTables, row_writer
-from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, on_table, save_progress, start_of
+from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, on_view, save_progress, start_of
 from pypaimon.streaming.cli.tables_of_pattern import (
     TableChoice,
     TablesOfPattern,
@@ -110,7 +110,7 @@ Examples:
   paimon-stream tail 'db.orders_*' --follow --exclude '.*_old' --start latest --format json
 """
 )
-@on_table
+@on_view
 @grouped("choice", TableChoice)
 @grouped("reading", ReadSettings)
 @grouped("output", Output)

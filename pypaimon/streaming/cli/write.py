@@ -35,7 +35,7 @@ from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.cli.options import grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
-from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.cli.tables import TableSource, on_table, refuse_without
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.errors import BadChangeError
@@ -87,12 +87,10 @@ class ChangeRecords:
         type=click.Choice(get_args(ChangeFormatName)),
         help="Each line is a change record of this format; --format is ignored.",
     )
-    on_new_column: OnNewColumn = option(
+    on_new_column: OnNewColumn | None = option(
         "--on-new-column",
         type=click.Choice(get_args(OnNewColumn)),
-        default="fail",
-        show_default=True,
-        help="With --changes: what to do about a column that the table lacks.",
+        help="With --changes: what to do about a column that the table lacks. [default: fail]",
     )
     unavailable_value_placeholder: str | None = option(
         "--unavailable-value-placeholder",
@@ -166,7 +164,7 @@ def write(
     come as text must fit the table's types exactly.
     """
     form = layout.form or format_by_name(file)
-    _check(source, form, layout, cdc, commits)
+    _check(form, layout, cdc, commits)
     every = Every.parse(commits.commit_every)
     fields_end = delimiter_by_name(file) if layout.delimiter is None else delimiter_of(layout.delimiter)
     reading = reading_of(values.time_unit, values.time_zone)
@@ -197,7 +195,7 @@ def write(
     print_result(load.record(), load.text(), "json" if as_json else "text")
 
 
-def _check(source: TableSource, form: str | None, layout: InputLayout, cdc: ChangeRecords, commits: Commits) -> None:
+def _check(form: str | None, layout: InputLayout, cdc: ChangeRecords, commits: Commits) -> None:
     if form is None and cdc.changes is None:
         raise click.UsageError("say what the input is: --format jsonl, csv, parquet or arrow, or --changes")
     if commits.resume and commits.commit_user is None:
@@ -206,12 +204,13 @@ def _check(source: TableSource, form: str | None, layout: InputLayout, cdc: Chan
         raise click.UsageError("--overwrite is one commit of rows: leave out --commit-every, --resume and --changes")
     if layout.delimiter is not None and (form != "csv" or cdc.changes is not None):
         raise click.UsageError("--delimiter is for CSV")
-    if source.view is not None:
-        raise click.UsageError(f"a view cannot be written: give TABLE without '${source.view}'")
     if cdc.changes is not None:
         format_of(cdc.changes, cdc.unavailable_value_placeholder)
-    elif cdc.unavailable_value_placeholder is not None:
-        raise click.UsageError("--unavailable-value-placeholder is for --changes debezium-json")
+    else:
+        refuse_without("--changes", {"--on-new-column": cdc.on_new_column})
+        refuse_without(
+            "--changes debezium-json", {"--unavailable-value-placeholder": cdc.unavailable_value_placeholder}
+        )
 
 
 def _put_rows(writer: BlockingStreamWriter, piece: Piece) -> None:
@@ -225,7 +224,7 @@ def _put_changes(
         writer.write_changes(
             piece.data,
             form,
-            on_new_column=cdc.on_new_column,
+            on_new_column=cdc.on_new_column or "fail",
             time_unit=values.time_unit,
             time_zone=values.time_zone,
             unavailable_value_placeholder=cdc.unavailable_value_placeholder,

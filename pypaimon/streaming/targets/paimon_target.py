@@ -17,6 +17,7 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET, Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import needed
+from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
@@ -66,6 +67,7 @@ def copied_schema(schema: TableSchema, columns: Sequence[Any], changes: Mapping[
     if schema.primary_keys and not {*schema.partition_keys} <= {*schema.primary_keys}:
         raise StreamConfigError("keys of the source move between partitions, and such tables are not written here")
     options = {**_options(schema), **changes}
+    refuse_misspelled_keys(options)
     return Schema(list(columns), list(schema.partition_keys), list(schema.primary_keys), options)
 
 

@@ -138,7 +138,12 @@ def test_partitions_by_a_condition_and_by_age(program: Program, table: Any) -> N
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("--where", "v = 3"), "'v'"), (("--where", "day >"), "expected"), (("--idle", "soon"), "90s, 5m, 2h, 1d")],
+    [
+        (("--where", "v = 3"), "'v'"),
+        (("--where", "day >"), "expected"),
+        (("--idle", "soon"), "90s, 5m, 2h, 1d"),
+        (("--every", "0"), "goes with --follow"),
+    ],
 )
 def test_invalid_conditions_are_refused(program: Program, table: Any, arguments: tuple[str, str], message: str) -> None:
     outcome = program("compact", "db.t", *arguments)

@@ -168,7 +168,8 @@ def test_a_copy_that_was_stopped_before_its_end_is_not_a_success() -> None:
     ("arguments", "code", "said"),
     [
         (["db.source", "copy"], 2, "'copy' names no database"),
-        (["db.source$audit_log", "db.copy"], 2, "a view cannot be copied"),
+        (["db.source", "db.copy", "--create-option", "bucket=1"], 2, "--create-option goes with --create"),
+        (["db.source", "db.copy", "--create", "--create-option", "write-onli=true"], 2, "Unknown option 'write-onli'"),
         (["db.source", "db.copy"], 1, "table db.copy does not exist"),
         (["db.source", "db.source"], 2, "db.source is the source and the target of the copy"),
         (

@@ -49,9 +49,11 @@ def test_it_compacts_first_where_it_is_asked_to(program: Program, table: Table) 
 
 
 @pytest.mark.parametrize(
-    "wrong", [("--every", "0s"), ("--every", "soon"), ("--orphans", "1h"), ("--min-snapshots", "0")], ids=" ".join
+    "wrong",
+    [("--every", "0s"), ("--every", "soon"), ("--orphans", "1h"), ("--young-orphans",), ("--min-snapshots", "0")],
+    ids=" ".join,
 )
-def test_wrong_options_are_refused(program: Program, table: Table, wrong: tuple[str, str]) -> None:
+def test_wrong_options_are_refused(program: Program, table: Table, wrong: tuple[str, ...]) -> None:
     assert program("maintain", "db.t", *wrong).code == 2
     assert table.ids() == [1, 2, 3]
 

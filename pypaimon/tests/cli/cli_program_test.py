@@ -102,6 +102,29 @@ def test_options_of_the_table_may_be_given(tables: Any, program: Program) -> Non
     assert [row["_row_kind"] for row in found.records] == ["-D"]
 
 
+def test_commands_that_change_tables_take_no_view(tables: Any, program: Program) -> None:
+    """The change was made to the table itself."""
+    commands = (
+        "branch create TABLE b",
+        "compact TABLE",
+        "copy TABLE db.copy --create",
+        "files TABLE",
+        "maintain TABLE",
+        "materialize-deletion-vectors TABLE",
+        "partitions list TABLE",
+        "remove-missing-files TABLE",
+        "rescale TABLE 2",
+        "rewrite-file-index TABLE",
+        "rollback TABLE --to-snapshot 1 --yes",
+        "tag create TABLE t",
+        "write TABLE rows.jsonl",
+    )
+    for command in commands:
+        found = program(*command.replace("TABLE", "db.orders$ro").split())
+        place = "SOURCE" if command.startswith("copy") else "TABLE"
+        assert found.code == 2 and f"takes no view: give {place} without '$ro'" in found.err, command
+
+
 def test_views_are_named_as_in_paimon(tables: Any, program: Program) -> None:
     found = program("tail", "db.orders$audit_log", "--until-latest", "-f", "json", "--start", "2")
     assert [row["rowkind"] for row in found.records] == ["-U", "+U", "-D"]

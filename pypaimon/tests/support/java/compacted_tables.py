@@ -317,9 +317,9 @@ class CompactedTable:
                 self._write()
             for _ in range(self._rng.randint(1, 3)):
                 self._change()
-            if "delete" in self._kind.changes and "deletion-vectors.enabled" in self._options:
-                if self._rng.random() < 0.5:
-                    self._delete()
+            has_vectors = "delete" in self._kind.changes and "deletion-vectors.enabled" in self._options
+            if has_vectors and self._rng.random() < 0.5:
+                self._delete()
             self._compact(ours=ours or (self._kind.needs_current and OTHER_JARS is None))
             ours = not ours
             if self._rng.random() < 0.3:
