@@ -117,7 +117,7 @@ def report(figures: list[measuring.Figure], seconds: float, disturbed: list[str]
 Times on the clock (catching up, stalls, commit to rows, Spark's rates) suffer from that, processor time hardly."""
     return f"""# Benchmarks
 
-Requests, speed and memory, compared with other readers and writers.
+Requests, speed and memory, compared with other readers and writers. [Flink and Java](rivals.md) are apart.
 
 Figures of `make bench` on {day}, in {seconds:.0f} s, on {host}; {versions}.
 All sides of a row ran on the same tables, by turns and warm. A ratio says how many times better ours is. The native

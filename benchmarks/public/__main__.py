@@ -63,7 +63,7 @@ def run(areas: list[str], scale: float, target: Path | None) -> None:
     seconds, cores = time.monotonic() - begin, others.cores()
     sys.stdout.write(f"{sections[0].plain()}\n\n{seconds:.0f} s; other programs kept {cores:.2f} cores busy\n")
     if target is not None:
-        target.write_text(page(sections, seconds, cores))
+        target.write_text(page(sections, seconds, cores, scale))
 
 
 def starts(sides: dict[str, engines.Engine]) -> Section:
@@ -75,26 +75,29 @@ def starts(sides: dict[str, engines.Engine]) -> Section:
     return Section("Start of each process", ["", "seconds", "processor seconds"], lines)
 
 
-def page(sections: list[Section], seconds: float, cores: float) -> str:
+def page(sections: list[Section], seconds: float, cores: float, scale: float) -> str:
     """The page of documentation for a run.
 
     Args:
         sections: Its tables.
         seconds: How long it took.
         cores: How many cores other programs kept busy meanwhile.
+        scale: Of its sizes.
     """
     day = datetime.now(timezone.utc).date().isoformat()
     host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
     versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER_VERSION}"
     drawn = "\n".join(section.markdown() for section in sections)
+    size = "" if scale == 1 else f"This is a short form: sizes are {scale:g} of the full ones. "
     return f"""# Next to other engines
 
 The same work by this library, by Flink and Java, and by other readers of Python.
 
-Figures of `make bench-public` on {day}, in {seconds:.0f} s, on {host}; {versions}, Paimon 1.4.2 for Java.
-All sides of a table take turns in processes that are kept: {engines.WARM} rounds warm them up, and figures are medians
-of {engines.ROUNDS} more. Times and memory are of all processes of a side. JVMs have {engines.HEAP} and all compilers.
-Other programs kept {cores:.2f} cores busy.
+Figures of `make bench-public` on {day}, in {seconds:.0f} s, on {host};
+{versions}, Paimon 1.4.2 for Java and Flink 2.0.
+All sides of a table take turns in processes that are kept: {engines.WARM} rounds warm them up, and figures are
+medians of {engines.ROUNDS} more. Times and memory are of all processes of a side. JVMs have {engines.HEAP} and
+all compilers. {size}Other programs kept {cores:.2f} cores busy.
 
 Paimon's connector for Spark is not measured: its newest release is for Spark 4.0, and this library needs 4.2.
 

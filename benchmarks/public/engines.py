@@ -128,8 +128,11 @@ class Cost:
 
     def from_first_record(self) -> Cost:
         """Without what it took until the first record came, for an engine that reports that."""
-        seconds, processor = (self.answer[f"first_{each}"] for each in ("clock", "processor"))
-        return Cost(self.seconds - seconds, self.processor - processor, self.memory, self.answer)
+        return self.without(Cost(self.answer["first_clock"], self.answer["first_processor"], 0.0, {}))
+
+    def without(self, part: Cost) -> Cost:
+        """Without what a part of it took."""
+        return Cost(self.seconds - part.seconds, self.processor - part.processor, self.memory, self.answer)
 
 
 def _cost(program: Program, work: Any) -> Cost:

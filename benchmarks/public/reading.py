@@ -16,8 +16,9 @@ from benchmarks.public.rows import Checksum, Rows, changes, five_columns
 FIRST_RECORD, WHOLE = ", from its first record", ", whole"
 POLL_MS = 100
 """How often a side looks for snapshots, if it does not look again as soon as it has read one."""
-NOTE = f"""All sides read the same number of rows with the same checksum, snapshot by snapshot. Flink looks for a
-snapshot every {POLL_MS} ms; its default is every 10 s, which would be part of the whole."""
+NOTE = f"""All sides read the same number of rows with the same checksum, snapshot by snapshot. Rows are counted;
+nothing looks at their values, some of which Java decodes only then. Flink looks for a snapshot every {POLL_MS} ms; its
+default is every 10 s, which would be part of the whole."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from benchmarks.measuring import text
 from benchmarks.public.engines import Cost, medians
 from benchmarks.public.python_sides import OURS
 
-HEAD = ["", "seconds", "processor seconds", "rows per processor second", "memory", "processor time of ours"]
+HEAD = ["", "seconds", "processor seconds", "rows per processor second", "memory", "times the processor time of ours"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ def compared(title: str, costs: dict[str, list[Cost]], rows: int, note: str = ""
     for side, rounds in costs.items():
         found = medians(rounds)
         ratio = median(each.processor / ours.processor for each, ours in zip(rounds, costs[OURS], strict=True))
-        rate = f"{text(rows / found.processor / 1e6)} M"
+        # A short form may give less than the start of a job that is taken off.
+        rate = f"{text(rows / found.processor / 1e6)} M" if found.processor > 0 else "-"
         times = "" if side == OURS else f"{text(ratio)} x"
         seconds = [text(found.seconds), text(found.processor)]
         lines.append([side, *seconds, rate, f"{found.memory:,.0f} MB", times])

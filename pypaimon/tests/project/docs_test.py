@@ -91,7 +91,7 @@ def anchors(page: Path) -> set[str]:
 
 def texts_of_the_repository() -> Iterator[Path]:
     """What a reader of the code reads, but for this file: sources, tests, build files and pages."""
-    for pattern in ("pypaimon/**/*.py", "pypaimon/tests/*.toml", "benchmarks/*.py", "examples/*.*", "docs/**/*.md"):
+    for pattern in ("pypaimon/**/*.py", "pypaimon/tests/*.toml", "benchmarks/**/*.py", "examples/*.*", "docs/**/*.md"):
         yield from (path for path in ROOT.glob(pattern) if path != Path(__file__))
     yield from (path for name in ("*.md", "*.py", "*.toml", "Makefile", ".ci/run") for path in ROOT.glob(name))
 

@@ -33,8 +33,11 @@ import org.apache.paimon.utils.SnapshotManager;
  */
 public final class Flink extends Program {
     private static final List<Tally> TALLIES = new CopyOnWriteArrayList<>();
+    private static final int PATIENCE = 300;
 
     private JobClient job;
+    private long lastCount = -1;
+    private double lastTime;
 
     public static void main(String[] arguments) throws IOException {
         new Flink().run();
@@ -93,8 +96,9 @@ public final class Flink extends Program {
                 .build()
                 .addSink(new Counted(table.rowType(), command.path("checked").asBoolean(), timed, signal(command)));
         job = environment.executeAsync();
-        while (timed ? commits() < command.get("commits").asInt() : rows() < command.get("rows").asLong()) {
-            pause(2);
+        long expected = command.get(timed ? "commits" : "rows").asLong();
+        for (long count = 0; count < expected; count = timed ? commits() : rows()) {
+            pause(2, count);
         }
         Tally.report(TALLIES, clock, processor, reply);
     }
@@ -111,7 +115,14 @@ public final class Flink extends Program {
         return TALLIES.stream().flatMap(each -> each.commits().stream()).distinct().count();
     }
 
-    private void pause(int milliseconds) throws Exception {
+    /** Lets the job work; fails if it has ended, or if nothing has come for a while. */
+    private void pause(int milliseconds, long count) throws Exception {
+        if (count != lastCount) {
+            lastCount = count;
+            lastTime = clock();
+        } else if (clock() - lastTime > PATIENCE) {
+            throw new IllegalStateException("nothing has come for " + PATIENCE + " s after " + count);
+        }
         if (job.getJobExecutionResult().isDone()) {
             job.getJobExecutionResult().get();
             throw new IllegalStateException("the job has ended");
@@ -134,7 +145,7 @@ public final class Flink extends Program {
         SnapshotManager snapshots = table(command, sink).snapshotManager();
         long count = 0;
         while (count < command.get("rows").asLong()) {
-            pause(20);
+            pause(20, count);
             Snapshot latest = snapshots.latestSnapshotFromFileSystem();
             count = latest == null ? 0 : latest.totalRecordCount();
         }
@@ -142,6 +153,7 @@ public final class Flink extends Program {
     }
 
     private void stop() throws Exception {
+        lastCount = -1;
         if (job != null) {
             job.cancel().get();
             job.getJobExecutionResult().handle((result, cancelled) -> 0).get();

@@ -17,11 +17,12 @@ from pypaimon.streaming.demo import Writer, create_table, follow
 from support.repository import ROOT
 
 README, BENCHMARKS, PICTURE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "demo.svg"
-BEGIN, END = "<!-- figures of docs/benchmarks.md, by `make readme` -->\n", "<!-- end of figures -->"
+RIVALS = ROOT / "docs" / "rivals.md"
+BEGIN, END = "<!-- figures of docs/rivals.md and docs/benchmarks.md, by `make readme` -->\n", "<!-- end of figures -->"
 SHOWN = (
-    *("HTTP requests, idle poll, extra fast", "HTTP requests, one new snapshot, extra fast"),
-    *("40 snapshots behind, 20 ms per request", "read append", "read primary-key follow-ups"),
-    *("read changelog, 20 ms per request", "first plan, deduplicate", "first plan, aggregation"),
+    "HTTP requests, one new snapshot, extra fast",
+    "40 snapshots behind, 20 ms per request",
+    "first plan, deduplicate",
 )
 """Measures."""
 PEERS = {
@@ -91,11 +92,25 @@ def figures() -> str:
     return f"{drawn}\n\n<details><summary>{text}</summary><ul>{listed}</ul></details>\n"
 
 
+def rivals(page: str) -> str:
+    """Rows per second of processor time, of each side that reads, out of docs/rivals.md."""
+    found: dict[str, dict[str, str]] = {}
+    for title, table in re.findall(r"^## Read: (.+)\n\n((?:\|.+\n)+)", page, re.MULTILINE):
+        rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in table.splitlines()[2:]]
+        found[title] = {row[0]: row[3] for row in rows}
+    if not found:
+        raise LookupError("docs/rivals.md has no table of reading")
+    sides = [side for side in next(iter(found.values())) if not side.endswith(", whole")]
+    table = [["rows per second of processor time", *sides], ["---", *["---:"] * len(sides)]]
+    table += [[title, *(rates[side] for side in sides)] for title, rates in found.items()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in table)
+
+
 def with_figures(readme: str) -> str:
     head, _, rest = readme.partition(BEGIN)
     _, end, tail = rest.partition(END)
     assert end, f"README.md lacks {BEGIN.strip()} or {END}"
-    return head + BEGIN + figures() + end + tail
+    return head + BEGIN + rivals(RIVALS.read_text(encoding="utf-8")) + "\n" + figures() + end + tail
 
 
 if __name__ == "__main__":
