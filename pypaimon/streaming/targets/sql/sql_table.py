@@ -65,7 +65,6 @@ class Dialect(Protocol):
     """Suffix of a CREATE TABLE."""
     has_primary_keys: bool
     """Whether a new table gets the primary key of its source, whose columns may be renamed and widened later."""
-
     alters_in_transactions: bool
     """Whether changes of tables are part of a transaction. False: each commits, and only columns are added."""
 

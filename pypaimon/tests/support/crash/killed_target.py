@@ -22,7 +22,7 @@ from support.samples import seeded
 
 IMPORTED = ["pypaimon.streaming.testing", "pypaimon.catalog.filesystem_catalog", "pyarrow.parquet", "deltalake.fs"]
 IMPORTED += ["pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "duckdb"]
-IMPORTED += ["adbc_driver_postgresql.dbapi", "adbc_driver_sqlite.dbapi"]
+IMPORTED += ["adbc_driver_postgresql.dbapi", "adbc_driver_sqlite.dbapi", "pymysql"]
 """What a process imports before it forks those of the tests, each of which would take two seconds for it."""
 _FORKS = multiprocessing.get_context("forkserver")
 Rows = list[dict[str, Any]]

