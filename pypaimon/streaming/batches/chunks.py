@@ -21,7 +21,7 @@ from pypaimon.streaming.model.row_kinds import NAMES, UPDATE_AFTER, UPDATE_BEFOR
 from pypaimon.streaming.model.system_columns import ROW_KIND, with_commit_columns, with_commit_fields
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
-from pypaimon.streaming.reading.read import StreamRead, drop_prefetched
+from pypaimon.streaming.reading.read import StreamRead, drop_prefetched, fields_of
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.scan import BlockingPlanStream
@@ -183,7 +183,7 @@ class ChunkReader:
         resumed = self._resumed
         self._is_resumed = resumed is not None and _are_same(plan.position, resumed[0])
         self._plan, self._given = plan, None
-        self._fields = Lazy(partial(self._read.fields_of, plan))
+        self._fields = Lazy(partial(fields_of, self._read, plan))
         self._given_rows = resumed[1] if self._is_resumed and resumed is not None else 0
         if resumed is not None and plan.position >= resumed[0]:
             # Plans without rows may come before it.

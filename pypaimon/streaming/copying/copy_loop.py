@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -18,8 +18,8 @@ from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.options.stream_options import CommitMode
-from pypaimon.streaming.paimon.internals import DataField
 from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.reading.read import fields_of
 from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.spec.stream_spec import StreamSpec
@@ -143,8 +143,7 @@ def empty_state(builder: StreamReadBuilder) -> BlockingBatch:
     position, schema = Position(stream.identity, 0), stream.schema
     plan = Plan((), 0, kind=PlanKind.FULL, position=position, schema=schema, commit_time_millis=0)
     read, scope = builder.new_read(), Lazy.of(stream.scope)
-    rows = read.schema.empty_table()
-    fields: Lazy[Mapping[str, DataField]] = Lazy.of(read.fields_of(plan))
+    rows, fields = read.schema.empty_table(), Lazy.of(fields_of(read, plan))
     return BlockingBatch(BatchChunk(plan, None, rows, True, True, True, scope, fields=fields), lambda: None)
 
 

@@ -128,7 +128,7 @@ class SchemaPolicy:
             return
         own = option_keys.CHANGELOG_PRODUCER.of(self.first.options)
         now = self.producer(snapshot_schema_id)
-        # Other streams only need changelog files, whoever writes them. The state of a copy depends on the producer.
+        # Other streams only need changelog files, of any producer. The state of a copy depends on the producer.
         if now is own or not (self.keeps_state or now is ChangelogProducer.NONE):
             return
         raise TableChangedError(

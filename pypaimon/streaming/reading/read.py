@@ -102,11 +102,6 @@ class StreamRead:
         read = self._taking(plan_selection(plan), differences=plan.kind is PlanKind.DIFF)
         return read._arrow_schema(read._layout_of(plan.schema))
 
-    def fields_of(self, plan: Plan) -> dict[str, DataField]:
-        """The fields of the table that the columns of a plan are, by the names of the columns."""
-        read = self._taking(plan_selection(plan), differences=plan.kind is PlanKind.DIFF)
-        return read._layout_of(plan.schema).output_fields
-
     def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         """Read lazily, batch by batch; batches are never empty.
 
@@ -323,6 +318,12 @@ def made_read(kind: type[R], table: ReadableTable, io_timeout: float, parts: Laz
     read = kind.__new__(kind)
     StreamRead.__init__(read, table, io_timeout, parts)
     return read
+
+
+def fields_of(read: StreamRead, plan: Plan) -> Mapping[str, DataField]:
+    """The fields of the table that the columns of a plan are, by the names of the columns."""
+    taking = read._taking(plan_selection(plan), differences=plan.kind is PlanKind.DIFF)
+    return taking._layout_of(plan.schema).output_fields
 
 
 def drop_prefetched(read: StreamRead) -> None:
