@@ -22,7 +22,7 @@ class GivenNames:
         self._case_sensitive = case_sensitive
 
     def find(self, wanted: str) -> int | None:
-        """The position of the column that means one of the table; None: none does. Raises ValueError if several do."""
+        """The position of the column that means one of the table, or None. Raises ValueError if several mean it."""
         same = [position for position, name in enumerate(self._names) if name == wanted]
         if not same and not self._case_sensitive:
             others = ((position, name) for position, name in enumerate(self._names) if name not in self._own)
