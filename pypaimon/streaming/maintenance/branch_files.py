@@ -72,6 +72,12 @@ def is_being_created(directory: TableDirectory, name: str) -> bool:
     return directory.store.read_many([f"{branch_home(directory, name)}/{UNFINISHED}"]) != [None]
 
 
+def needs_nothing(branch: TableDirectory) -> bool:
+    """Whether a branch has no snapshot, changelog or tag. A run may leave its plan in a branch that was deleted."""
+    snapshots = branch.snapshots
+    return not (snapshots.list_ids() or snapshots.list_changelog_ids() or branch.tag_names())
+
+
 def check_unused(what: str, directory: TableDirectory, options: TableOptions, name: str) -> None:
     """Check that a branch may disappear.
 

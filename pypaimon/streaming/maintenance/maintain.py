@@ -30,7 +30,7 @@ from itertools import chain
 
 from pypaimon.streaming.consumers.consumer_manager import consumers_of, last_write
 from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
-from pypaimon.streaming.maintenance.branch_files import MAIN, is_being_created
+from pypaimon.streaming.maintenance.branch_files import MAIN, is_being_created, needs_nothing
 from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
 from pypaimon.streaming.maintenance.needed_files import NeededFiles, candidates_of, kept_roots
 from pypaimon.streaming.maintenance.orphans import OldFiles
@@ -182,7 +182,8 @@ class TableRun:
         for name in names:
             branch = of_branch(self._directory, name)
             # One that is being created has its tag before its schemas, and needs nothing else yet.
-            if not (branch.exists() or is_being_created(self._directory, name) or branch.exists()):
+            is_new = branch.exists() or is_being_created(self._directory, name)
+            if not (is_new or needs_nothing(branch) or branch.exists()):
                 if name not in (MAIN, *self._directory.branch_names()):
                     raise MaintenanceConflictError(self._table.name, f"branch {name!r} was deleted meanwhile")
                 where = f"{branch_directory(self._table.path, name)}/schema"

@@ -13,6 +13,7 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from support.crash.crashing_file_io import Killed
 from support.maintenance.race_histories import (
     branch_goes,
+    branch_goes_before_a_plan,
     branch_goes_before_its_changelogs,
     branch_goes_before_its_hint,
     branch_goes_before_its_schemas,
@@ -374,6 +375,7 @@ HARMLESS = (
         "a branch goes before its changelogs are kept", "", branch_goes_before_its_changelogs, DECOUPLED, refused=True
     ),
     History("a writer commits while its branch is deleted", "", commit_in_a_deleted_branch),
+    History("a branch goes before a plan is written", "", branch_goes_before_a_plan),
     History("a branch goes before its schemas are listed", "", branch_goes_before_its_schemas),
     History("a cleaner meets a branch that is being created", "", cleaner_in_a_new_branch),
     History("a cleaner meets a branch whose creator was killed", "", cleaner_after_a_killed_branch),

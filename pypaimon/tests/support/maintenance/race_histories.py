@@ -161,6 +161,27 @@ def branch_goes_before_its_changelogs(stage: Stage) -> None:
         raise BrokenLawError("M7: a branch is left")
 
 
+def branch_goes_before_a_plan(stage: Stage) -> None:
+    """It is deleted just before a run writes its plan there, and the run dies: cleaners do not mind the plan."""
+
+    def kill() -> None:
+        raise Killed
+
+    def drop() -> None:
+        stage.actors.drop_branch("b")
+        stage.when("list", "/branch-b/consumer", kill)
+
+    stage.tag("t", stage.commit("a"))
+    stage.branch("b", "t")
+    stage.commit("c", branch="b")
+    stage.when("write", "/branch-b/consumer/maintenance-", drop)
+    stage.expire(branch="b")
+    if not stage.laws.seen["killed"]:
+        raise BrokenLawError("M7: the run has not died")
+    stage.pass_days(3)
+    stage.clean()
+
+
 def branch_goes_before_its_schemas(stage: Stage) -> None:
     """It is deleted after a cleaner has listed it: the cleaner begins again."""
     stage.tag("t", stage.commit("a"))
