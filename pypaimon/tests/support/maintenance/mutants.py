@@ -234,7 +234,13 @@ MUTANTS = (
         _set(Candidates, "_manifests_of", _all_manifests),
         BESIDE_JAVA,
     ),
-    Mutant("a mark is not read back", ("M5",), _set(PlanExecution, "_mark_expired", _mark_only), IDLE_CONSUMERS),
+    Mutant(
+        "a mark is not read back",
+        ("M5",),
+        _set(PlanExecution, "_mark_expired", _mark_only),
+        history=histories.save_after_the_mark,
+        options=histories.EXPIRING,
+    ),
     Mutant(
         "a reader does not look before it saves", ("M5",), _set(Progress, "_check", lambda *_: None), IDLE_CONSUMERS
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from pypaimon.streaming import MaintenancePolicy
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
@@ -75,6 +76,23 @@ def late_save(stage: Stage) -> None:
     stage.commit("b")
     stage.pass_days(3)
     stage.when("delete", "/consumer/consumer-c", save)
+    stage.expire()
+
+
+def save_after_the_mark(stage: Stage) -> None:
+    """Without conditional writes a reader may look before its consumer is marked, and save after it."""
+    stage.compares = False
+
+    def save() -> None:
+        # At the next request for the file, whichever it is.
+        for kind in ("read", "delete"):
+            stage.when(kind, "/consumer/consumer-c", partial(stage.consume, "c", 2))
+
+    stage.commit("a")
+    stage.consume("c", 2)
+    stage.commit("b")
+    stage.pass_days(3)
+    stage.when("write", "/consumer/consumer-c", save)
     stage.expire()
 
 
