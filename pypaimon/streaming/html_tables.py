@@ -41,7 +41,9 @@ def html_dataclass(title: str, value: Any, *, whole: bool = True) -> str:
 
 def _is_default(each: Any, value: Any) -> bool:
     default = each.default if each.default_factory is MISSING else each.default_factory()
-    return bool(getattr(value, each.name) == default)
+    found = getattr(value, each.name)
+    # Not all objects, such as expressions of pyarrow, can be compared with others.
+    return found is default or (type(found) is type(default) and bool(found == default))
 
 
 def _cell(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Filters as text, in a small part of SQL: `day = '2026-11-21' AND (v > 3 OR name IN ('a', 'b')) AND w IS NOT NULL`.
 
 Comparisons are `=`, `<>`, `!=`, `<`, `<=`, `>`, `>=` of a column with a literal, `[NOT] IN (...)`, `IS [NOT] NULL` and
-`LIKE '...'` (`%` any text, `_` one character, `\\` before one that stands for itself);
+`[NOT] LIKE '...'` (`%` any text, `_` one character, `\\` before one that stands for itself);
 `AND` binds tighter than `OR`. Text, dates and times are in single quotes (a quote in them is doubled). Column names
 that are not plain words are in backquotes; fields of rows are `row.field`. Keywords may have any case.
 """
@@ -53,6 +53,16 @@ def parse_filter(text: str, fields: Sequence[DataField]) -> Predicate:
             a timestamp `'2026-11-21 08:30:00'` (in UTC, or with an offset, for local time zones).
     """
     return _Parser(text, fields).filter()
+
+
+def is_text(kind: DataType) -> bool:
+    """Whether values of a type can be matched with a pattern."""
+    return isinstance(kind, AtomicType) and root(kind) in _TEXTS
+
+
+def leaf_of(method: str, name: str, literals: list[Any] | None, fields: Sequence[DataField]) -> Predicate:
+    top = next((index for index, field in enumerate(fields) if field.name == name), None)
+    return Predicate(method, top, name, literals)
 
 
 class _Parser:
@@ -127,19 +137,18 @@ class _Parser:
         negated = self._accept("not")
         if self._accept("in"):
             return self._predicate("notIn" if negated else "in", name, self._list(name, kind))
-        if not negated and self._accept("like"):
-            if not isinstance(kind, AtomicType) or root(kind) not in _TEXTS:
+        if self._accept("like"):
+            if not is_text(kind):
                 raise StreamConfigError(f"filter {self._text!r}: LIKE is for text, and {name} is {kind}")
-            return self._predicate("like", name, [self._literal(name, kind)])
+            return self._predicate("notLike" if negated else "like", name, [self._literal(name, kind)])
         method = _COMPARISONS.get(self._word(), "")
         if negated or not method:
-            raise self._wrong("IN" if negated else "a comparison, IN, LIKE or IS")
+            raise self._wrong("IN or LIKE" if negated else "a comparison, IN, LIKE or IS")
         self._position += 1
         return self._predicate(method, name, [self._literal(name, kind)])
 
     def _predicate(self, method: str, name: str, literals: list[Any] | None) -> Predicate:
-        top = next((index for index, field in enumerate(self._fields) if field.name == name), None)
-        return Predicate(method, top, name, literals)
+        return leaf_of(method, name, literals, self._fields)
 
     def _column(self) -> tuple[str, DataType]:
         kind, value, _ = self._tokens[self._position]

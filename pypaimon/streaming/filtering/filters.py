@@ -254,6 +254,7 @@ _TESTS: dict[str, Callable[[pa.Array, list[Any]], pa.Array]] = {
     "endsWith": _pattern(lambda column, text: pc.ends_with(column, text)),
     "contains": _pattern(lambda column, text: pc.match_substring(column, text)),
     "like": _pattern(_like),
+    "notLike": _pattern(lambda column, text: pc.invert(_like(column, text))),
 }
 
 

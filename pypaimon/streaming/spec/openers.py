@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from pypaimon.streaming.batches.chunks import ChunkReader
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.concurrency.lazy import Lazy
@@ -60,7 +62,7 @@ class AsyncStreamingTableScan(StreamScan):
     def __init__(
         self,
         table: ReadableTable,
-        predicate: filter_internals.Predicate | None = None,
+        predicate: filter_internals.Predicate | pc.Expression | str | None = None,
         poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
         follow_up_scanner: PaimonFollowUpScanner | None = None,
         bucket_filter: Callable[[int], bool] | None = None,

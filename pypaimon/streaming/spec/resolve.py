@@ -137,11 +137,11 @@ class ResolvedStream:
     def filter(self) -> Predicate | None:
         """The filter of the caller; without the partitions that the table's options choose."""
         given = self.spec.filter
-        if isinstance(given, str):
-            from pypaimon.streaming.filtering.filter_text import parse_filter
+        if given is None:
+            return None
+        from pypaimon.streaming.filtering.filter_expressions import filter_of
 
-            return parse_filter(given, self.fields)
-        return given
+        return filter_of(given, self.fields)
 
     @property
     def includes_row_kind(self) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import pyarrow.compute as pc
+
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
@@ -80,20 +82,24 @@ class SpecBuilder:
     # ---- rows and columns ----
 
     def with_filter(
-        self: B, predicate: filter_internals.Predicate | str | None, unmatched: Literal["delete", "drop"] = "delete"
+        self: B,
+        predicate: filter_internals.Predicate | pc.Expression | str | None,
+        unmatched: Literal["delete", "drop"] = "delete",
     ) -> B:
         """Read only rows that match.
 
         Args:
-            predicate: A text such as `"status = 'paid' and amount > 1"`, or made with `new_predicate_builder()`.
+            predicate: A text such as `"status = 'paid' and amount > 1"`, an expression of pyarrow such as
+                `pc.field("amount") > 1`, or made with `new_predicate_builder()`.
             unmatched: What to do with a record of a primary-key stream with changelog producer `none` or `input` that
                 does not match: `"delete"`: give it as -D, so that nothing stale stays downstream; `"drop"`: drop it.
 
         Raises:
-            StreamConfigError: A column does not exist, the text is not a filter, or `unmatched` is unknown.
+            StreamConfigError: A column does not exist, the text or the expression is not a filter, or `unmatched` is
+                unknown.
         """
         chosen = choice(Unmatched, "with_filter: unmatched", unmatched)
-        if predicate is not None and not isinstance(predicate, str):
+        if predicate is not None and not isinstance(predicate, (str, pc.Expression)):
             typed(filter_internals.Predicate, "with_filter", predicate)
         return self._with_columns(replace(self._spec, filter=predicate, unmatched=chosen))
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.field_paths import find
 from pypaimon.streaming.model import row_kinds
@@ -93,7 +95,8 @@ class StreamSpec(CallerOptions):
         poll_interval_ms: Time from a poll that found nothing to the next one.
         consumer: Under which id progress is saved.
         bucket_filter: Which buckets are read.
-        filter: Which rows are read: a predicate, or its text, which cannot be parsed before the columns are known.
+        filter: Which rows are read: a predicate, or a text or an expression, which are translated once the columns are
+            known.
         projection: The columns to read, fields of rows as `row.field`; None: all.
         output_names: The names under which the columns come out; None: their own.
         read_type: The fields that `with_read_type` was called with; `projection` names them.
@@ -108,7 +111,7 @@ class StreamSpec(CallerOptions):
     poll_interval_ms: int | None = None
     consumer: ConsumerOptions | None = None
     bucket_filter: Callable[[int], bool] | None = None
-    filter: Predicate | str | None = None
+    filter: Predicate | pc.Expression | str | None = None
     projection: tuple[str, ...] | None = None
     output_names: tuple[str, ...] | None = None
     read_type: tuple[DataField, ...] | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
@@ -53,7 +55,7 @@ class StreamTableRead(StreamRead, TableRead):
     def __init__(
         self,
         table: ReadableTable,
-        predicate: filter_internals.Predicate | None,
+        predicate: filter_internals.Predicate | pc.Expression | str | None,
         read_type: Iterable[DataField] | None,
         include_row_kind: bool = False,
         output_projection: Any = None,

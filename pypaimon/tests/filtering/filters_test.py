@@ -236,6 +236,8 @@ def test_dates_and_times() -> None:
         (leaf("like", r"a\%\_"), ["a%_"]),
         (leaf("like", "_._"), ["é.😀"]),
         (leaf("like", None), []),
+        (leaf("notLike", "a%"), ["", "é.😀"]),
+        (leaf("notLike", None), []),
     ],
 )
 def test_patterns(predicate: Predicate, matching: list[str]) -> None:

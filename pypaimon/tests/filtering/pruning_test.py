@@ -191,7 +191,8 @@ def _leaf(column: str) -> st.SearchStrategy[Predicate]:
         methods = st.sampled_from(["startsWith", "endsWith", "contains"])
         choices.append(st.builds(lambda m, v: Predicate(m, 0, column, [v]), methods, text))
         patterns = st.sampled_from(["a%", "%b", "a_c", "abc", r"a\%", "x%y"])
-        choices.append(st.builds(lambda v: Predicate("like", 0, column, [v]), patterns))
+        like = st.sampled_from(["like", "notLike"])
+        choices.append(st.builds(lambda m, v: Predicate(m, 0, column, [v]), like, patterns))
     return st.one_of(choices)
 
 
