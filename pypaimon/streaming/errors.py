@@ -40,6 +40,7 @@ __all__ = [
     "TargetError",
     "UnsupportedFileError",
     "UnsupportedTableError",
+    "WaitTimeoutError",
     "WriterClosedError",
     "WriterConflictError",
 ]
@@ -281,6 +282,12 @@ class StoreError(PaimonStreamError, OSError):
 
 class IOTimeoutError(StoreError, TimeoutError):
     """A request did not return within the IO timeout. Nothing was lost: the next call repeats it."""
+
+
+class WaitTimeoutError(PaimonStreamError, TimeoutError):
+    """What was waited for did not come in time. Nothing was lost: the same call waits on."""
+
+    retriable = True
 
 
 def what_fails(error: BaseException) -> str:

@@ -41,6 +41,8 @@ Event = Literal[
     "prefetch_failed",
     "file_skipped",
     "index_unused",
+    "saved_rows_unused",
+    "rows_not_saved",
     "merge_staged",
     "row_kinds_hidden",
     "lag_unknown",

@@ -151,7 +151,12 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
         return BlockingBatchStream(*opened, on_progress)
 
     def open_live(
-        self, *, memory_limit_bytes: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
+        self,
+        *,
+        memory_limit_bytes: int = DEFAULT_LIVE_BYTES,
+        directory: str | PathLike[str] | None = None,
+        save_to: str | PathLike[str] | None = None,
+        save_interval: float | timedelta = 60.0,
     ) -> live_table.OpeningLiveTable:
         """The table kept live in memory for lookups by key: `async with builder.open_live() as live`.
 
@@ -164,6 +169,10 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
             memory_limit_bytes: Bytes of memory for rows and their index, 2 GiB by default. Larger tables are kept in
                 DuckDB on disk (extra `duckdb`), which is slower, until they are closed.
             directory: Where DuckDB creates a directory of its own; by default in the system's temporary directory.
+            save_to: A file on this machine in which the rows are saved, as Arrow IPC, with the position that they have
+                reached. The next start with this file reads only what follows; if that has expired, or the file holds
+                other rows, it begins with the state of the table, and logs why. None: rows are not saved.
+            save_interval: Seconds between two saves of rows that have changed. Meanwhile changes wait.
 
         Raises:
             UnsupportedTableError: The table has no primary key, or cannot be streamed, or its changes do not make its
@@ -174,18 +183,26 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
         """
         from pypaimon.streaming.live.duckdb_row_store import memory_bound
         from pypaimon.streaming.live.live_table import OpeningLiveTable, opened
+        from pypaimon.streaming.live.saved_rows import saved_rows
 
-        bound = memory_bound(memory_limit_bytes, directory)
-        return OpeningLiveTable(lambda: opened(resolved(self), bound))
+        bound, saved = memory_bound(memory_limit_bytes, directory), saved_rows(save_to, save_interval)
+        return OpeningLiveTable(lambda: opened(resolved(self), bound, saved))
 
     def open_live_sync(
-        self, *, memory_limit_bytes: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
+        self,
+        *,
+        memory_limit_bytes: int = DEFAULT_LIVE_BYTES,
+        directory: str | PathLike[str] | None = None,
+        save_to: str | PathLike[str] | None = None,
+        save_interval: float | timedelta = 60.0,
     ) -> live_table.BlockingLiveTable:
         """As `open_live`, for a plain `with`; blocks until the state is there."""
         from pypaimon.streaming.live.duckdb_row_store import memory_bound
         from pypaimon.streaming.live.live_table import opened_sync
+        from pypaimon.streaming.live.saved_rows import saved_rows
 
-        return opened_sync(resolved(self), memory_bound(memory_limit_bytes, directory))
+        bound, saved = memory_bound(memory_limit_bytes, directory), saved_rows(save_to, save_interval)
+        return opened_sync(resolved(self), bound, saved)
 
     def new_group(
         self,

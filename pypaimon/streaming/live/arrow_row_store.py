@@ -28,6 +28,7 @@ from pypaimon.streaming.live.hash_index import (
     rows_and_hashes,
 )
 from pypaimon.streaming.live.row_chunks import RowChunks, Rows
+from pypaimon.streaming.live.row_order import RowRange, in_order
 from pypaimon.streaming.live.row_store import LookupKeys, RowStore, TableVersion, are_same_columns, in_schema
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.paimon.internals import TableSchema
@@ -52,6 +53,18 @@ class ArrowRowStore:
     def nbytes(self) -> int:
         return self._rows.nbytes
 
+    @property
+    def schema(self) -> TableSchema:
+        return self._schema
+
+    @property
+    def columns(self) -> pa.Schema:
+        return self._rows.schema
+
+    @property
+    def lookup_keys(self) -> LookupKeys:
+        return self._rows.keys
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -61,8 +74,14 @@ class ArrowRowStore:
     def get_many(self, keys: Any) -> pa.Table:
         return self._rows.get_many(keys)
 
+    def between(self, wanted: RowRange) -> pa.Table:
+        return self._rows.between(wanted)
+
     def to_arrow(self) -> pa.Table:
         return self._rows.to_arrow()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self._rows.batches()
 
     def to_duckdb(self, name: str) -> duckdb.DuckDBPyConnection:
         import duckdb
@@ -74,7 +93,11 @@ class ArrowRowStore:
     def apply(self, batch: BlockingBatch, table_version: TableVersion | None) -> RowStore:
         fitted = self._in_columns_of(batch)
         fitted._rows.apply(batch.rows, row_kinds.are_added(batch.kinds), table_version)
-        return fitted if fitted._rows.next_nbytes <= self._bound.max_bytes else fitted._moved(batch, table_version)
+        return fitted._within_bound(batch.schema, table_version)
+
+    def load(self, rows: pa.Table) -> RowStore:
+        self._rows.apply(rows, np.ones(rows.num_rows, np.bool_), None)
+        return self._within_bound(self._schema, None)
 
     def publish(self, table_version: TableVersion) -> None:
         self._rows.publish(table_version)
@@ -89,9 +112,11 @@ class ArrowRowStore:
             changed._rows.apply(rows, np.ones(rows.num_rows, np.bool_), None)
         return changed
 
-    def _moved(self, last: BlockingBatch, table_version: TableVersion | None) -> RowStore:
-        columns = self._rows.schema
-        on_disk = DuckDBRowStore(last.schema, columns, self._bound)
+    def _within_bound(self, schema: TableSchema, table_version: TableVersion | None) -> RowStore:
+        """The store itself, or one on disk with its rows."""
+        if self._rows.next_nbytes <= self._bound.max_bytes:
+            return self
+        on_disk = DuckDBRowStore(schema, self._rows.schema, self._bound)
         for batch in self._rows.next_batches():
             on_disk.load(pa.table(batch))
         if table_version is not None:
@@ -143,6 +168,7 @@ class VersionedRows:
         self._lock = threading.Lock()
         self._version = _Version(TableVersion(), RowChunks(schema), HashIndex(), np.zeros(0, np.bool_))
         self._unseen: _Version | None = None
+        self._ordered_by: set[tuple[str, ...]] = set()
 
     # ---- reading ----
 
@@ -198,11 +224,29 @@ class VersionedRows:
         schema = pa.schema([field.with_nullable(True) for field in chunks.schema], chunks.schema.metadata)
         return pa.Table.from_arrays(chunks.take(rows), schema=schema)
 
-    def to_arrow(self) -> pa.Table:
+    def between(self, wanted: RowRange) -> pa.Table:
+        """The rows in a range, in order. The first call for some columns orders all rows, the updater then new ones."""
+        self._ordered_by.add(wanted.names)
         with self._read() as version:
             chunks = version.chunks
-            dead = version.dead[: chunks.num_rows].copy() if version.dead_count else None
+            rows = chunks.rows(wanted)
+            if version.dead_count:
+                rows = rows[~version.dead[rows]]
+        return in_order(pa.Table.from_arrays(chunks.take(rows), schema=chunks.schema), wanted.names)
+
+    def to_arrow(self) -> pa.Table:
+        chunks, dead = self._snapshot()
         return chunks.to_table() if dead is None else chunks.without(dead).to_table()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        chunks, dead = self._snapshot()
+        return iter(chunks.batches) if dead is None else chunks.batches_without(dead)
+
+    def _snapshot(self) -> tuple[RowChunks, Mask | None]:
+        """The rows, and which of them are dead; None: all live."""
+        with self._read() as version:
+            chunks = version.chunks
+            return chunks, version.dead[: chunks.num_rows].copy() if version.dead_count else None
 
     def next_batches(self) -> Iterator[pa.RecordBatch]:
         """All rows, including unpublished ones, batch by batch."""
@@ -289,6 +333,8 @@ class VersionedRows:
             change()
         if count > _FEW and count * _MOST_DEAD > end:
             changed = _without_dead(changed)
+        for names in tuple(self._ordered_by):
+            changed.chunks.order(names)
         self._unseen = None if changed is self._version else changed
         if table_version is not None:
             self.publish(table_version)

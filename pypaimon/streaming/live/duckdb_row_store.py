@@ -22,6 +22,7 @@ from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
 from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.live.row_order import RowRange
 from pypaimon.streaming.live.row_store import LookupKeys, RowStore, TableVersion, are_same_columns, in_schema
 from pypaimon.streaming.options.arguments import a_path, at_least
 from pypaimon.streaming.paimon.internals import TableSchema
@@ -161,6 +162,18 @@ class DuckDBRowStore:
         return self._table_version
 
     @property
+    def schema(self) -> TableSchema:
+        return self._state.schema
+
+    @property
+    def columns(self) -> pa.Schema:
+        return self._state.columns
+
+    @property
+    def lookup_keys(self) -> LookupKeys:
+        return self._state.keys
+
+    @property
     def nbytes(self) -> int:
         return int(self._one("SELECT sum(memory_usage_bytes) FROM duckdb_memory()"))
 
@@ -183,6 +196,25 @@ class DuckDBRowStore:
         with self._read() as (cursor, state):
             return _found(cursor, state, state.keys.fitted(keys))
 
+    def between(self, wanted: RowRange) -> pa.Table:
+        with self._read() as (cursor, state):
+            tests = [f"{_TABLE}.{quoted(name)} IS NOT NULL" for name in wanted.names]
+            bounds = [("_low", ">=", wanted.low), ("_high", "<=" if wanted.includes_high else "<", wanted.high)]
+            asked = [_TABLE]
+            for name, sign, bound in bounds:
+                if bound is not None:
+                    numbers = [f"_{number}" for number in range(len(bound))]
+                    cursor.register(name, pa.table([*bound], numbers))
+                    asked.append(name)
+                    columns = ", ".join(f"{_TABLE}.{quoted(each)}" for each in wanted.names[: len(bound)])
+                    values = ", ".join(f"{name}.{number}" for number in numbers)
+                    # DuckDB has a null that equals a null in rows.
+                    tests += [f"{name}.{number} IS NOT NULL" for number in numbers]
+                    tests.append(f"ROW({columns}) {sign} ROW({values})")
+            names = ", ".join(f"{_TABLE}.{quoted(name)}" for name in wanted.names)
+            query = f"SELECT {_TABLE}.* FROM {', '.join(asked)} WHERE {' AND '.join(tests)} ORDER BY {names}"
+            return _fitted(cursor.sql(query).to_arrow_table(), state.columns)
+
     def to_arrow(self) -> pa.Table:
         with self._read() as (cursor, state):
             return _fitted(cursor.sql(f"SELECT * FROM {_TABLE}").to_arrow_table(), state.columns)
@@ -193,6 +225,10 @@ class DuckDBRowStore:
             cursor.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM rows.main.{_TABLE}")
         self._database.keep_for(cursor)
         return cursor
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        cursor, state = self._begun()
+        return _batches(cursor, state)
 
     def _one(self, query: str) -> Any:
         with self._read() as (cursor, _):
@@ -223,9 +259,9 @@ class DuckDBRowStore:
             rows.publish(table_version)
         return rows
 
-    def load(self, rows: pa.Table) -> None:
-        """Add rows of new keys; `publish` makes them visible."""
+    def load(self, rows: pa.Table) -> RowStore:
         self._write((self._pending or self._state).schema, rows)
+        return self
 
     def publish(self, table_version: TableVersion) -> None:
         with translate_errors(), self._lock:
@@ -279,12 +315,22 @@ class DuckDBRowStore:
         assert self._pending is None
         changed = DuckDBRowStore(batch.schema, columns, self._bound)
         with self._read() as (cursor, state):
-            ((last,),) = cursor.execute(f"SELECT coalesce(max(rowid), -1) FROM {_TABLE}").fetchall()
-            for first in range(0, last + 1, _ROWS_AT_ONCE):
-                query = f"SELECT * FROM {_TABLE} WHERE rowid >= {first} AND rowid < {first + _ROWS_AT_ONCE}"
-                rows = _fitted(cursor.sql(query).to_arrow_table(), state.columns)
+            for rows in _parts(cursor, state):
                 changed.load(in_schema(rows, state.schema, batch.schema, columns))
         return changed
+
+
+def _batches(cursor: duckdb.DuckDBPyConnection, state: _State) -> Iterator[pa.RecordBatch]:
+    with closing(cursor), translate_errors():
+        for rows in _parts(cursor, state):
+            yield from rows.to_batches()
+
+
+def _parts(cursor: duckdb.DuckDBPyConnection, state: _State) -> Iterator[pa.Table]:
+    ((last,),) = cursor.execute(f"SELECT coalesce(max(rowid), -1) FROM {_TABLE}").fetchall()
+    for first in range(0, last + 1, _ROWS_AT_ONCE):
+        query = f"SELECT * FROM {_TABLE} WHERE rowid >= {first} AND rowid < {first + _ROWS_AT_ONCE}"
+        yield _fitted(cursor.sql(query).to_arrow_table(), state.columns)
 
 
 def _described(database: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:

@@ -16,8 +16,21 @@ from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError, UnsupportedTableError, what_fails
-from pypaimon.streaming.live.row_store import RowStore, TableVersion
+from pypaimon.streaming.errors import (
+    EndOfScan,
+    PaimonStreamError,
+    PositionBeyondLatestError,
+    PositionExpiredError,
+    SchemaChangedError,
+    StreamConfigError,
+    TableChangedError,
+    TargetError,
+    UnsupportedTableError,
+    what_fails,
+)
+from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
+from pypaimon.streaming.live.saved_rows import SavedRows, SavedState
+from pypaimon.streaming.live.subscriptions import ChangeQueue, KeyWatch
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
@@ -32,6 +45,8 @@ from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _LOG = StreamLog(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_GONE = (PositionExpiredError, PositionBeyondLatestError, TableChangedError, SchemaChangedError)
+"""Saved rows are of no use then, while the table itself can be read."""
 
 
 class LiveTableUpdater:
@@ -41,15 +56,28 @@ class LiveTableUpdater:
 
     Args:
         new_rows: Makes an empty store, given Paimon's schema and the Arrow schema of the rows.
+        saved: Where the rows are saved, and with which the next start continues; None: nowhere.
     """
 
-    def __init__(self, stream: ResolvedStream, new_rows: Callable[[TableSchema, pa.Schema], RowStore]) -> None:
+    def __init__(
+        self,
+        stream: ResolvedStream,
+        new_rows: Callable[[TableSchema, pa.Schema], RowStore],
+        saved: SavedRows | None = None,
+    ) -> None:
         self._stream = stream
         self._new_rows = new_rows
         self._lock = threading.Lock()
         self._origin = Origin()
         self._sleeper = Sleeper(stream.clock)
+        self._saved = saved
+        # What readers see: `_store`, but for saved rows that have not caught up yet.
         self._rows: RowStore | None = None
+        self._store: RowStore | None = None
+        self._is_behind = False
+        self._position: Position | None = None
+        self._checked_millis: int | None = None
+        self._watch = KeyWatch()
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._is_final = False
@@ -82,6 +110,28 @@ class LiveTableUpdater:
         self._wake()
         return future
 
+    @property
+    def checked_at(self) -> datetime | None:
+        self._refuse_elsewhere()
+        millis = self._checked_millis
+        return None if millis is None else _EPOCH + timedelta(milliseconds=millis)
+
+    def subscribe(self, queue: ChangeQueue, current: bool) -> None:
+        """Give the later changes of its keys to a queue. Raises as `rows`, and if a key does not fit."""
+        self._watch.add(queue, self.rows(), current)
+
+    def save(self) -> None:
+        """Save the rows now. Blocks.
+
+        Raises:
+            StreamConfigError: There is no file for them.
+            TargetError: It cannot be written.
+        """
+        self.rows()
+        if self._saved is None:
+            raise StreamConfigError("save: give open_live the file, save_to=...")
+        self._save(self._saved)
+
     def close(self) -> None:
         """End at once. Idempotent; does nothing in a process that was forked."""
         if not self._origin.is_here:
@@ -90,7 +140,7 @@ class LiveTableUpdater:
             self._closed = True
             stop = self._stop
         self._fail(StreamConfigError("the live table is closed: open another one"), is_final=True)
-        self._rows = None
+        self._rows = self._store = None
         if stop is not None:
             stop()
         self._sleeper.wake()
@@ -103,11 +153,14 @@ class LiveTableUpdater:
 
     def _run(self) -> None:
         try:
-            self._follow(*self._opened())
+            saved = None if self._saved is None else self._saved.load(self._stream)
+            if saved is None or not self._has_continued(saved):
+                self._follow(*self._opened(None))
             # After the end of a bounded stream the last state stays readable.
             with self._lock:
                 if not self._is_final:
                     self._error, self._is_final = None, True
+            self._watch.end(None)
             self._wake()
         except BaseException as error:  # noqa: BLE001 - the next call raises it
             self._fail(error, is_final=True)
@@ -119,14 +172,46 @@ class LiveTableUpdater:
             stop, is_over = self._stop, self._error is not None
             self._next = None
             if is_over:
-                self._rows = None
+                self._rows = self._store = None
         if stop is not None:
             stop()
 
-    def _opened(self) -> tuple[StreamScan, ScanDriver, ChunkReader]:
+    def _has_continued(self, saved: SavedState) -> bool:
+        """Follow the table from saved rows. False: it has no longer what follows them, and nothing was shown."""
+        file = self._saved
+        assert file is not None
+        try:
+            opened = self._opened(saved.position)
+            self._store = self._restored(saved, opened[2].schema)
+            self._is_behind, self._position, file.position = True, saved.position, saved.position
+            self._follow(*opened)
+        except _GONE as error:
+            if self._rows is not None or self._closed:
+                raise
+            file.note_unused(str(error))
+            with self._lock:
+                stop = self._stop
+            if stop is not None:
+                stop()
+            self._store = self._next = self._position = file.position = None
+            self._is_behind = False
+            return False
+        return True
+
+    def _restored(self, saved: SavedState, schema: pa.Schema) -> RowStore:
+        stream, columns = self._stream, _without_kind(schema)
+        old = stream.directory.schema(saved.schema_id)
+        held = saved.rows
+        if not (held.schema.equals(columns) and are_same_columns(columns.names, old, stream.schema)):
+            held = in_schema(held, old, stream.schema, columns)
+        rows = self._new_rows(stream.schema, columns).load(held)
+        rows.publish(saved.table_version)
+        return rows
+
+    def _opened(self, copied: Position | None) -> tuple[StreamScan, ScanDriver, ChunkReader]:
         self._refuse_table()
         stream = self._stream
-        opened = open_chunks(stream.with_spec(spec_for_copy(stream, None)), DEFAULT_BATCH_BYTES)
+        opened = open_chunks(stream.with_spec(spec_for_copy(stream, copied)), DEFAULT_BATCH_BYTES)
         _, _, reader = opened
         with self._lock:
             self._stop = reader.close
@@ -155,6 +240,7 @@ class LiveTableUpdater:
         backoff, attempt = Backoff(), 0
         while not self._closed:
             chunk, has_ended = None, False
+            asked_millis = self._stream.clock.time_millis()
             try:
                 try:
                     chunk = reader.look()
@@ -164,11 +250,19 @@ class LiveTableUpdater:
                 self._recover()
                 if chunk is not None:
                     self._take(chunk)
+                else:
+                    self._is_behind = False
                 position = driver.position
                 if (chunk is None or chunk.last) and self._next is None:
                     self._publish(driver, reader, position)
+                    if self._saved is not None:
+                        # Only what was saved is confirmed, so that the next start finds what follows.
+                        self._save_if_due(self._saved)
+                        position = self._saved.position
                     if driver.commit_mode is not None and position is not None:
                         scan.commit(position)
+                if chunk is None and not has_ended:
+                    self._checked_millis = asked_millis - driver.parts.get().options.delay_ms
             except PaimonStreamError as error:
                 if not error.retriable or self._rows is None:
                     raise
@@ -190,7 +284,7 @@ class LiveTableUpdater:
         rows = self._next
         if chunk.data is not None:
             batch = BlockingBatch(chunk, lambda: None)
-            held = self._rows if rows is None else rows
+            held = self._store if rows is None else rows
             if batch.begins_state:
                 held = self._new_rows(batch.schema, batch.rows.schema)
             if held is None:  # The live table was closed meanwhile.
@@ -201,17 +295,19 @@ class LiveTableUpdater:
         if table_version is None or rows is None:
             self._next = rows
             return
-        self._rows, self._next = rows, None
-        self._wake()
+        self._store, self._next, self._position = rows, None, plan.position
+        if not self._is_behind:
+            self._rows = rows
+            if self._watch:
+                self._watch.changed(rows)
+            self._wake()
 
     def _publish(self, driver: ScanDriver, reader: ChunkReader, position: Position | None) -> None:
         if position is not None and not _is_whole(position):
             return
-        rows = self._rows
+        rows = self._store
         if rows is None:
-            schema = reader.schema
-            columns = [field for field in schema if field.name != ROW_KIND]
-            rows = self._new_rows(self._stream.schema, pa.schema(columns, schema.metadata))
+            rows = self._new_rows(self._stream.schema, _without_kind(reader.schema))
         if position is not None and position.snapshot - 1 > (rows.table_version.snapshot_id or 0):
             snapshot = position.snapshot - 1
             found = driver.parts.get().directory.snapshots.get_snapshots_batch([snapshot])[snapshot]
@@ -219,8 +315,23 @@ class LiveTableUpdater:
                 rows.table_version.commit_time if found is None else _EPOCH + timedelta(milliseconds=found.time_millis)
             )
             rows.publish(TableVersion(snapshot, time))
-        self._rows = rows
-        self._wake()
+        self._store, self._position = rows, position
+        if not self._is_behind:
+            self._rows = rows
+            self._wake()
+
+    def _save_if_due(self, saved: SavedRows) -> None:
+        if not self._is_behind and self._position != saved.position and saved.is_due(self._stream.clock.monotonic()):
+            try:
+                self._save(saved)
+            except TargetError as error:
+                _LOG.warning("rows_not_saved", "%(error)s", error=str(error))
+
+    def _save(self, saved: SavedRows) -> None:
+        # The position first: rows may be past it, because their changes may be applied twice.
+        position, rows = self._position, self._rows
+        if position is not None and rows is not None:
+            saved.save(self._stream, rows, position)
 
     # ---- waiting calls ----
 
@@ -233,6 +344,9 @@ class LiveTableUpdater:
             if self._is_final and self._error is not None:
                 return
             self._error, self._traceback, self._is_final = error, error.__traceback__, is_final
+        if is_final:
+            # Closing it is the usual end of a subscription.
+            self._watch.end(None if self._closed else error)
         self._wake()
 
     def _recover(self) -> None:
@@ -267,6 +381,10 @@ class LiveTableUpdater:
             if self._is_final:
                 return StreamConfigError(f"the stream has ended at snapshot {reached}, before snapshot {wanted}")
         return None
+
+
+def _without_kind(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name != ROW_KIND], schema.metadata)
 
 
 def _is_end(chunk: BatchChunk) -> bool:

@@ -11,8 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.live.row_order import RowOrder, RowRange
 
 Rows = npt.NDArray[np.int64]
+Orders = dict[tuple[str, ...], RowOrder]
 
 _MOST_BYTES = 1 << 27
 """Batches are not merged into larger ones."""
@@ -26,14 +28,20 @@ class RowChunks:
         schema: Of the rows.
         batches: The rows, in order; no batch is empty.
         sizes: Bytes of each batch, if known: asking pyarrow takes as long as copying a few rows.
+        orders: The orders of each batch that are known, by their columns.
     """
 
     def __init__(
-        self, schema: pa.Schema, batches: Sequence[pa.RecordBatch] = (), sizes: Sequence[int] | None = None
+        self,
+        schema: pa.Schema,
+        batches: Sequence[pa.RecordBatch] = (),
+        sizes: Sequence[int] | None = None,
+        orders: Sequence[Orders] | None = None,
     ) -> None:
         self.schema = schema
         self.batches = tuple(batches)
         self._sizes = [int(batch.nbytes) for batch in batches] if sizes is None else sizes
+        self._orders: Sequence[Orders] = [{} for _ in batches] if orders is None else orders
         self._ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
         self._begins = [0, *self._ends.tolist()]
         # pyarrow makes a new object each time that a column is asked for.
@@ -45,7 +53,7 @@ class RowChunks:
 
     @property
     def nbytes(self) -> int:
-        return sum(self._sizes)
+        return sum(self._sizes) + sum(map(_nbytes_of, self._orders))
 
     def to_table(self) -> pa.Table:
         return pa.Table.from_batches(self.batches, self.schema)
@@ -105,14 +113,32 @@ class RowChunks:
 
     def added(self, batches: Sequence[pa.RecordBatch]) -> RowChunks:
         """The rows with more rows appended. Small batches at the end are merged; row numbers stay."""
-        all_batches, sizes = list(self.batches), list(self._sizes)
+        all_batches, sizes, orders = list(self.batches), list(self._sizes), list(self._orders)
         for batch in filter(len, batches):
             all_batches.append(_own(batch))
             sizes.append(int(all_batches[-1].nbytes))
+            orders.append({})
             while (count := _to_merge(all_batches, sizes)) > 1:
                 all_batches[-count:] = [pa.concat_batches(all_batches[-count:])]
                 sizes[-count:] = [int(all_batches[-1].nbytes)]
-        return RowChunks(self.schema, all_batches, sizes)
+                orders[-count:] = [{}]
+        return RowChunks(self.schema, all_batches, sizes, orders)
+
+    def rows(self, wanted: RowRange) -> Rows:
+        """The numbers of the rows in a range. The first look-up by some columns orders all rows by them."""
+        orders = self.order(wanted.names)
+        found = [order.rows(wanted) + begin for order, begin in zip(orders, self._begins, strict=False)]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def order(self, names: tuple[str, ...]) -> list[RowOrder]:
+        """The order of each batch by some columns. An order is made once, and kept with its batch."""
+        found = []
+        for batch, known in zip(self.batches, self._orders, strict=True):
+            order = known.get(names)
+            if order is None:
+                order = known[names] = RowOrder([batch.column(name) for name in names])
+            found.append(order)
+        return found
 
     def merged(self) -> RowChunks:
         groups: list[list[pa.RecordBatch]] = []
@@ -127,7 +153,9 @@ class RowChunks:
 
     def without(self, dead: npt.NDArray[np.bool_]) -> RowChunks:
         """The rows without some of them. Later rows get other numbers."""
-        return RowChunks(self.schema, list(self.batches_without(dead)))
+        batches = list(self.batches_without(dead))
+        known = {id(batch): orders for batch, orders in zip(self.batches, self._orders, strict=True)}
+        return RowChunks(self.schema, batches, orders=[known.get(id(batch), {}) for batch in batches])
 
     def batches_without(self, dead: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """The batches without some rows; no batch is empty."""
@@ -142,7 +170,16 @@ class RowChunks:
     def nbytes_shared(self, other: RowChunks) -> int:
         """Bytes of the batches that are also in `other`."""
         theirs = {id(batch) for batch in other.batches}
-        return sum(nbytes for batch, nbytes in zip(self.batches, self._sizes, strict=True) if id(batch) in theirs)
+        return sum(
+            nbytes + _nbytes_of(orders)
+            for batch, nbytes, orders in zip(self.batches, self._sizes, self._orders, strict=True)
+            if id(batch) in theirs
+        )
+
+
+def _nbytes_of(orders: Orders) -> int:
+    # A reader may add one meanwhile.
+    return sum(order.nbytes for order in tuple(orders.values()))
 
 
 def _taken(column: pa.Array, indices: pa.Array) -> pa.Array:

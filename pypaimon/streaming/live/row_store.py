@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +18,8 @@ from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
+
+    from pypaimon.streaming.live.row_order import RowRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,15 @@ class RowStore(Protocol):
     def table_version(self) -> TableVersion: ...
 
     @property
+    def schema(self) -> TableSchema: ...
+
+    @property
+    def columns(self) -> pa.Schema: ...
+
+    @property
+    def lookup_keys(self) -> LookupKeys: ...
+
+    @property
     def nbytes(self) -> int: ...
 
     def __len__(self) -> int: ...
@@ -49,8 +60,14 @@ class RowStore(Protocol):
     def get_many(self, keys: Any) -> pa.Table:
         """A row for each key, in order; a row of nulls for a key without a row."""
 
+    def between(self, wanted: RowRange) -> pa.Table:
+        """The rows in a range, in order."""
+
     def to_arrow(self) -> pa.Table:
         """All rows, in no order."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows of the version that is published when this is called, batch by batch."""
 
     def to_duckdb(self, name: str) -> duckdb.DuckDBPyConnection:
         """A connection in which the rows are a view of this name."""
@@ -61,6 +78,9 @@ class RowStore(Protocol):
         Args:
             table_version: Publish the rows as this version. None: readers do not see the changes yet.
         """
+
+    def load(self, rows: pa.Table) -> RowStore:
+        """Add rows of new keys; `publish` lets readers see them."""
 
     def publish(self, table_version: TableVersion) -> None:
         """Let readers see all that was applied, as a version of the table."""
@@ -101,7 +121,16 @@ def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Sch
 
 
 class LookupKeys:
-    def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
+    """Checks and converts keys.
+
+    Args:
+        names: The columns.
+        kinds: Their types.
+        is_primary: Whether they are the primary key of the table; for errors.
+    """
+
+    def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType], is_primary: bool = True) -> None:
+        self._is_primary = is_primary
         self.names = list(names)
         self.kinds = list(kinds)
         self._python = [_plain_type(kind) for kind in kinds]
@@ -165,6 +194,8 @@ class LookupKeys:
     def _refused(self, given: str) -> StreamConfigError:
         key = ", ".join(f"{name} {kind}" for name, kind in zip(self.names, self.kinds, strict=True))
         ways = "a value" if len(self.names) == 1 else "a tuple or a dict"
+        if not self._is_primary:
+            return StreamConfigError(f"rows are looked up by ({key}), and not {given}: give {ways}")
         return StreamConfigError(
             f"the key of the table is ({key}), and not {given}: give {ways} for one key, and for many an Arrow table "
             f"with these columns{', or an array' if len(self.names) == 1 else ''}"

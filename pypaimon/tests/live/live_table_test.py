@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
-from pypaimon.streaming.errors import StoreError
+from pypaimon.streaming.errors import StoreError, WaitTimeoutError
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
 from support.samples import SOAK, seeded
@@ -391,6 +392,51 @@ async def test_the_other_face_is_named(table: SmallTable) -> None:
 
 
 # ---- waiting and ending ----
+
+
+async def test_a_wait_with_a_timeout_says_where_the_rows_are(table: SmallTable) -> None:
+    with often(table.table).open_live_sync() as live:
+        with pytest.raises(WaitTimeoutError, match=r"snapshot 2 is not in the rows after 0.01 s.*those of snapshot 1"):
+            live.wait_for(2, timeout=0.01)
+        with pytest.raises(TimeoutError):
+            live.wait_for(2, timeout=0)
+        live.wait_for(table.commit({"id": 4}), timeout=60)
+        for wrong in (-1, "1", math.nan):
+            with pytest.raises(StreamConfigError, match="wait_for: timeout"):
+                live.wait_for(3, timeout=wrong)  # type: ignore[arg-type]
+    async with often(table.table).open_live() as other:
+        with pytest.raises(WaitTimeoutError):
+            await other.wait_for(3, timeout=timedelta(milliseconds=10))
+        waiting = asyncio.ensure_future(other.wait_for(3, timeout=60))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await other.wait_for(table.commit({"id": 5}), timeout=60)
+        assert not other._updater._waiting
+
+
+def test_it_says_when_the_rows_were_last_known_to_be_the_newest(tmp_path: Path) -> None:
+    table = Table(tmp_path, primary_key=True)
+    table.commit([("+I", 1, "a")])
+    file_io, clock = FaultFileIO(), HeldClock()
+    with often(table.handle(file_io), clock).open_live_sync() as live:
+        clock.hold()
+        first = live.checked_at
+        assert first is not None
+        clock.let_go()
+        clock.hold()
+        second = live.checked_at
+        assert second is not None and first <= second <= datetime.now(timezone.utc)
+        file_io.wherever(failing(RESET))
+        clock.let_go()
+        clock.hold()
+        with pytest.raises(StoreError):
+            live.get(1)
+        # While the store is out of reach the time stays.
+        assert live.checked_at == second
+        file_io.wherever(None)
+        clock.let_go()
 
 
 async def test_a_cancelled_wait_loses_nothing(table: SmallTable) -> None:
