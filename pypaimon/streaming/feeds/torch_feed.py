@@ -17,8 +17,9 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from torch.utils.dlpack import from_dlpack
 
 from pypaimon.streaming.errors import NullColumnError, StreamConfigError
-from pypaimon.streaming.feeds.feed import Feed, FeedReader, Shuffle, ShuffledReader, refuse_moving_ends
+from pypaimon.streaming.feeds.feed import Feed, FeedReader, refuse_moving_ends
 from pypaimon.streaming.feeds.feed_state import FeedState, Share
+from pypaimon.streaming.feeds.shuffle import Shuffle, ShuffledReader
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.read_builder import StreamReadBuilder
@@ -154,6 +155,11 @@ class TorchFeed(IterableDataset[Any]):
         """Where the next feed begins after the end of this one; None without an end, or if it does not exist yet."""
         return self._feed.end
 
+    @property
+    def shuffles(self) -> bool:
+        """Whether rows are shuffled."""
+        return self._shuffle is not None
+
     def set_epoch(self, epoch: int) -> None:
         """Have the next `iter()` shuffle in another order. A loader with `persistent_workers` keeps its first one."""
         at_least(0, "TorchFeed: epoch", epoch)
@@ -162,7 +168,7 @@ class TorchFeed(IterableDataset[Any]):
         self._shuffle = replace(self._shuffle, epoch=epoch)
 
     def __iter__(self) -> Iterator[Any]:
-        _refuse_batches_of_batches(sys._getframe(1))
+        refuse_batches_of_batches("TorchFeed", sys._getframe(1))
         share = self._share()
         place, self._loaded = self._loaded or self._feed.begin, None
         across_plans = self._full_batches or self._shuffle is not None
@@ -218,7 +224,12 @@ class _Batches(Iterator[Any]):
         return made
 
 
-def _refuse_batches_of_batches(caller: FrameType) -> None:
+def share_of(feed: TorchFeed) -> Share:
+    """The share that a feed reads in this process."""
+    return feed._share()
+
+
+def refuse_batches_of_batches(what: str, caller: FrameType) -> None:
     """Refuse a loader without `batch_size=None`, which would stack batches: `[1, 1024]` in the place of `[1024]`.
 
     A dataset does not know the loader that reads it. The loader is found as the caller of `iter()`; another caller, or
@@ -227,7 +238,7 @@ def _refuse_batches_of_batches(caller: FrameType) -> None:
     fetcher = caller.f_locals.get("self")
     if getattr(fetcher, "auto_collation", False) and getattr(fetcher, "collate_fn", None) is default_collate:
         raise StreamConfigError(
-            "TorchFeed gives batches, and this DataLoader would make batches of them: give it batch_size=None, and "
+            f"{what} gives batches, and this DataLoader would make batches of them: give it batch_size=None, and "
             "the number of rows as TorchFeed(..., batch_rows=...)."
         )
 
