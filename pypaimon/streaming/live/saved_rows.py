@@ -22,6 +22,7 @@ from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.live.row_store import RowStore, TableVersion
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_path, finite_seconds
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
@@ -179,7 +180,7 @@ def _settings_of(stream: ResolvedStream) -> Mapping[str, Any]:
         "names": None if stream.spec.output_names is None else list(stream.spec.output_names),
         "nested": stream.spec.read_type is not None,
         "shard": None if options.shard is None else list(options.shard),
-        "time zone": stream.schema.options.get("time-zone"),
+        "time zone": option_keys.TIME_ZONE.of(stream.schema.options),
     }
 
 

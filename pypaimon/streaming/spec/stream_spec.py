@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.field_paths import find
 from pypaimon.streaming.model import row_kinds
