@@ -160,9 +160,10 @@ def _levels(rng: random.Random) -> Options:
 
 def _clustered_keys(rng: random.Random) -> Options:
     vectors = {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": rng.choice(["false", "true"])}
+    newest = {**vectors, "changelog-producer": rng.choice(["none", "input"])}
     first = {"merge-engine": "first-row", **(vectors if not OTHER_JARS or rng.random() < 0.5 else {})}
     return {
-        **_sizes(rng), **rng.choice([vectors, vectors, first]),
+        **_sizes(rng), **rng.choice([newest, newest, first]),
         "num-sorted-run.compaction-trigger": rng.choice(["1", "2", "3"]),
         "clustering.columns": ",".join(rng.sample(["n", "c0", "c1"], rng.randint(1, 2))),
     }  # fmt: skip

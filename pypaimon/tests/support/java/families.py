@@ -187,7 +187,7 @@ FILES: tuple[dict[str, str], ...] = (
 )
 # Not `pk-clustering-override`: a writer of Java 1.4 that goes on loads the index of its keys in the wrong order, does
 # not find them, and leaves their older records in place (https://github.com/apache/paimon/pull/7795). The corpus of 2.1
-# has such tables.
+# has such tables, and so have the histories of `compacted_tables`.
 KEYED: tuple[dict[str, str], ...] = (
     {"data-file.thin-mode": "true"},
     {"file.format.per.level": "0:avro"},
