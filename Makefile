@@ -16,7 +16,7 @@ QUICK := not (java or flink or spark or server or torch or ray or nightly$(if $(
 FEEDS := (torch or ray) and not nightly
 TEST_SEED := $(or $(TEST_SEED),$(shell date +%s))
 
-.PHONY: help demo check quick test test-feeds alone lint corpus differential flink soak matrix bench bench-public jdk readme release clean
+.PHONY: help demo check quick test test-feeds alone lint corpus differential flink soak matrix bench bench-public readme release clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -69,13 +69,9 @@ bench: $(VENV)/ready ## Requests, time and memory compared with pypaimon; writes
 	$(RUN) -m pip install --quiet --editable '.[bench]'
 	$(RUN) -m benchmarks $(ARGS)
 
-bench-public: jdk $(VENV)/ready ## The same work by ours, Flink, Java and others, an hour (needs Maven and a JDK; SCALE=0.1: minutes)
+bench-public: $(VENV)/ready ## The same work by ours, Flink, Java and others, an hour (needs Maven and a JDK; SCALE=0.1: minutes)
 	$(RUN) -m pip install --quiet --editable '.[bench]'
 	$(RUN) -m benchmarks.public --scale $(or $(SCALE),1) $(ARGS)
-
-jdk:
-	@for each in mvn javac java; do command -v $$each >/dev/null || { \
-		echo "make $(MAKECMDGOALS) needs Maven and a JDK 17 or newer: $$each is not on the path" >&2; exit 1; }; done
 
 readme: $(VENV)/ready ## The README's picture of the demo, and its figures out of docs/benchmarks.md
 	$(RUN) pypaimon/tests/support/run.py support.docs.readme_parts
