@@ -127,11 +127,12 @@ class Comparison:
 
     def _rule_of_theirs(self, name: str) -> str | None:
         needers = self.before.needers(name)
-        if not needers:
-            return "a deleted branch" if name in self.orphaned else None
+        if not needers and name in self.orphaned:
+            return "a deleted branch"
         kept = {_place(path): path for path in self.theirs.small - self.ours.small if _parts(path)[1] == "changelog"}
-        if {*map(_place, needers)} <= kept.keys():
+        if needers and {*map(_place, needers)} <= kept.keys():
             return self._rule_of_small(kept[_place(min(needers))])
+        # Nothing may need it even before, if Java has expired the table once already.
         return "until its deletion expires" if name in self.theirs.deleted else None
 
     @staticmethod
