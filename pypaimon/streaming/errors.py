@@ -285,7 +285,7 @@ class IOTimeoutError(StoreError, TimeoutError):
 
 
 class WaitTimeoutError(PaimonStreamError, TimeoutError):
-    """What was waited for did not come in time. Nothing was lost: the same call waits on."""
+    """The awaited snapshot did not come in time. Nothing was lost: make the same call again."""
 
     retriable = True
 

@@ -118,7 +118,7 @@ class LiveTableUpdater:
 
     def subscribe(self, queue: ChangeQueue, current: bool) -> None:
         """Give the later changes of its keys to a queue. Raises as `rows`, and if a key does not fit."""
-        self._watch.add(queue, self.rows(), current)
+        self._watch.add(queue, self.rows, current)
 
     def save(self) -> None:
         """Save the rows now. Blocks.

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -60,17 +60,23 @@ class KeyWatch:
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def add(self, queue: ChangeQueue, rows: RowStore, current: bool) -> None:
+    def add(self, queue: ChangeQueue, current_rows: Callable[[], RowStore], current: bool) -> None:
         """Give the later changes of its keys to a queue; with `current` the rows that there are, too.
 
         Raises:
             StreamConfigError: A key does not fit the columns of the primary key.
         """
         with self._lock:
-            queue.seen = _rows_of(rows, [queue])
+            # First, so that the updater compares a version that it publishes while the rows are looked up.
+            self._queues.append(added := weakref.ref(queue))
+            try:
+                rows = current_rows()
+                queue.seen = _rows_of(rows, [queue])
+            except BaseException:
+                self._queues.remove(added)
+                raise
             if current:
                 queue.put(rows, [None] * len(queue.keys), queue.seen)
-            self._queues.append(weakref.ref(queue))
             if self._end is not None:
                 queue.end(*self._end)
 

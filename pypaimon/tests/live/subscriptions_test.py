@@ -12,6 +12,8 @@ import pytest
 
 from pypaimon.streaming import EndOfScan, SchemaChangedError, StreamConfigError
 from pypaimon.streaming.live import KeyChange
+from pypaimon.streaming.live.row_store import RowStore
+from pypaimon.streaming.live.subscriptions import ChangeQueue, KeyWatch
 from pypaimon.streaming.testing import SmallTable
 from support.samples import SOAK, seeded
 from support.tables.live_tables import HeldClock, often
@@ -185,6 +187,29 @@ async def test_a_cancelled_wait_loses_no_change(table: SmallTable) -> None:
             await waiting
         table.commit(("+U", {"id": 1, "name": "c"}))
         assert names(await anext(changes)) == ("a", "c")
+
+
+def test_a_version_that_comes_while_a_subscription_begins_is_compared(table: SmallTable) -> None:
+    with often(table.table).with_end(latest=True).open_live_sync() as live:
+        before = live._updater.rows()
+    table.commit(("+U", {"id": 1, "name": "new"}))
+    with often(table.table).with_end(latest=True).open_live_sync() as live:
+        after = live._updater.rows()
+    watch, queue = KeyWatch(), ChangeQueue([1], 10)
+    updates: list[threading.Thread] = []
+
+    def rows_before_the_update() -> RowStore:
+        # The updater compares nothing without subscribers.
+        if watch:
+            updates.append(threading.Thread(target=watch.changed, args=(after,)))
+            updates[0].start()
+        return before
+
+    watch.add(queue, rows_before_the_update, current=False)
+    for update in updates:
+        update.join(60)
+    change = queue.take()
+    assert change is not None and names(change) == ("a", "new")
 
 
 def test_many_threads_may_subscribe_while_rows_change(table: SmallTable) -> None:

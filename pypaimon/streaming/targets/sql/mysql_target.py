@@ -13,7 +13,8 @@ import pyarrow.types as types
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.plan_transactions import TransactionTarget
-from pypaimon.streaming.targets.sql.sql_table import Execute, sql_plans
+from pypaimon.streaming.targets.sql.dialect import Execute
+from pypaimon.streaming.targets.sql.sql_table import sql_plans
 from pypaimon.streaming.targets.target_state import Column
 
 _TYPES: tuple[tuple[Any, str], ...] = (

@@ -12,7 +12,8 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.column_evolution import is_equal_in
 from pypaimon.streaming.targets.plan_transactions import TransactionTarget
-from pypaimon.streaming.targets.sql.sql_table import LONGEST_NAME, AdbcDialect, Execute, sql_plans
+from pypaimon.streaming.targets.sql.dialect import AdbcDialect, Execute
+from pypaimon.streaming.targets.sql.sql_table import LONGEST_NAME, sql_plans
 from pypaimon.streaming.targets.target_state import Column
 
 _TYPES: tuple[tuple[Any, str], ...] = (

@@ -13,7 +13,8 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.column_evolution import is_wider
 from pypaimon.streaming.targets.plan_transactions import TransactionTarget
-from pypaimon.streaming.targets.sql.sql_table import AdbcDialect, Execute, sql_plans
+from pypaimon.streaming.targets.sql.dialect import AdbcDialect, Execute
+from pypaimon.streaming.targets.sql.sql_table import sql_plans
 from pypaimon.streaming.targets.target_state import Column
 
 _ROW_IDS = ("rowid", "_rowid_", "oid")

@@ -24,10 +24,9 @@ def equal_batches(loader: Iterable[T], *, at_end: Literal["drop", "repeat"] = "d
 
     Args:
         loader: Such as `DataLoader(feed, batch_size=None)`; the workers of each rank may have any number.
-        at_end: What happens when a rank has no more batches. `"drop"`: the loop ends on all ranks; the last batches of
-            the others, those that are more than the least rank has, are left out of this epoch. `"repeat"`: ranks
-            without more batches repeat theirs from the first one on, until every rank has given all of its own, so that
-            no row is left out.
+        at_end: What happens when a rank has no more batches. `"drop"`: the loop ends on all ranks, and the remaining
+            batches of the others are left out of this epoch. `"repeat"`: ranks without more batches repeat theirs from
+            the first one on, until every rank has given all of its own, so that no row is left out.
 
     Raises:
         StreamConfigError: `torch.distributed` is not initialised, `at_end` is unknown, or a rank has no rows to
@@ -63,7 +62,8 @@ def _in_step(loader: Iterable[T], repeats: bool, group: Any) -> Iterator[T]:
         except Exception as failed:  # noqa: BLE001 - raised below, once the others know
             error = failed
         mine = _FAILED if error is not None else _ENDED if batch is _END else _HAS_BATCH
-        least = torch.tensor([mine, int(has_ended)])
+        # On the CPU, because the group is gloo's, whatever device the job makes tensors on.
+        least = torch.tensor([mine, int(has_ended)], device="cpu")
         torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN, group)
         all_have, all_ended = least.tolist()
         if error is not None:
