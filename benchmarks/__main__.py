@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import tempfile
+import textwrap
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -112,8 +113,9 @@ def report(figures: list[measuring.Figure], seconds: float, disturbed: list[str]
     versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER_VERSION}"
     quiet = "Nothing else ran on the machine."
     if disturbed:
+        rows = textwrap.fill(f"{'; '.join(disturbed)}.", 110)
         quiet = f"""While these rows were measured, other programs kept more than {other_load.QUIET} cores busy:
-{"; ".join(disturbed)}.
+{rows}
 Times on the clock (catching up, stalls, commit to rows, Spark's rates) suffer from that, processor time hardly."""
     return f"""# Benchmarks
 
