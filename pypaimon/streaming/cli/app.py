@@ -47,7 +47,6 @@ _SUMMARIES = {
 """The commands. Each is imported when it is used, because most import pypaimon's catalogs."""
 _MODULES = {
     "doctor": "inspect",
-    "files": "compact",
     "materialize-deletion-vectors": "compact",
     "rescale": "compact",
     "rewrite-file-index": "compact",

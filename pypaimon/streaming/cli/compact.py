@@ -1,4 +1,4 @@
-"""`paimon-stream compact` and `paimon-stream files`: what compacts a table, and what is due."""
+"""`paimon-stream compact`, and the commands that rewrite files like it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.progress import Progress as Bar
 
 from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.cli.options import Retrying, grouped, option
-from pypaimon.streaming.cli.output import Record, console, format_option, print_result, show, table_of
+from pypaimon.streaming.cli.output import Record, console, print_result, table_of
 from pypaimon.streaming.cli.tables import (
     TableSource,
     duration,
@@ -28,7 +28,6 @@ from pypaimon.streaming.cli.tables import (
     pairs,
     patiently,
     refuse_without,
-    retry_option,
 )
 from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compaction_run import Progress
@@ -37,7 +36,6 @@ from pypaimon.streaming.compaction.index_rewrite import rewrite_file_index as re
 from pypaimon.streaming.compaction.materialization import materialize_deletion_vectors as materialize
 from pypaimon.streaming.compaction.partition_rescale import rescale as rescale_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, SkippedPartition
-from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.filtering.partition_texts import partition_text
@@ -283,7 +281,7 @@ def _print_report(name: str, report: CompactionReport, dry_run: bool, as_json: b
 
 
 def _summary(name: str, report: CompactionReport, dry_run: bool, done: str) -> str:
-    skipped = _skipped(report.skipped)
+    skipped = skipped_text(report.skipped)
     if not report.compacted and not report.conflicts:
         return f"{name}: nothing is due{skipped}"
     before = files_text(report.before)
@@ -293,7 +291,7 @@ def _summary(name: str, report: CompactionReport, dry_run: bool, done: str) -> s
     return text + skipped
 
 
-def _skipped(partitions: Iterable[SkippedPartition]) -> str:
+def skipped_text(partitions: Iterable[SkippedPartition]) -> str:
     return "".join(f"; partition {partition_text(each.partition)}: {each.reason}" for each in partitions)
 
 
@@ -352,64 +350,3 @@ def _bar() -> Iterator[Progress | None]:
 
 def _reached(bar: Bar, task: Any, done: int, total: int) -> None:
     bar.update(task, completed=done, total=total)
-
-
-_FILES_COLUMNS = ("partition", "bucket", "files", "size", "records", "levels", "sorted_runs", "due")
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  paimon-stream files db.orders
-  paimon-stream files db.orders --where "day >= '2026-11-01'" --full
-  paimon-stream files db.orders --format json
-"""
-)
-@on_table
-@partition_options
-@click.option("--full", is_flag=True, help="What compact --full would take. [default: what is due]")
-@format_option
-@retry_option
-def files(source: TableSource, chosen: Chosen, full: bool, form: str) -> None:
-    """Show the data files of TABLE, a bucket per line: how many, their size, and what a compaction would take of them.
-
-    `levels` has files by level, `sorted_runs` what a reader merges (of tables with a primary key), `due` the files that
-    paimon-stream compact would take now. Reads metadata alone.
-    """
-    table = source.load()
-    found = table_files(table, full=full, **chosen)
-    record = partial(_files_row, null=null_text(table)) if form == "table" else _files_record
-    show([record(each, found) for each in found.buckets], _FILES_COLUMNS, form, f"{source.name} has no such data files")
-    if form == "table" and found.buckets:
-        click.echo(f"{source.name}: {_files_summary(found)}")
-
-
-def _files_row(each: BucketFiles, _: TableFiles, null: str) -> Record:
-    levels = " ".join(f"{level}:{files.files}" for level, files in each.levels.items())
-    counts = each.files.files, decimal(each.files.bytes), each.files.rows, levels
-    runs = "" if each.sorted_runs is None else each.sorted_runs
-    due = "" if each.due is None else each.due.files
-    values = (partition_text(each.partition, null), each.bucket, *counts, runs, due)
-    return dict(zip(_FILES_COLUMNS, values, strict=True))
-
-
-def _files_record(each: BucketFiles, found: TableFiles) -> Record:
-    return {
-        "table": found.table,
-        "snapshot": found.snapshot_id,
-        "partition": partition_record(each.partition),
-        "bucket": each.bucket,
-        **counted(each.files),
-        "levels": {str(level): counted(files) for level, files in each.levels.items()},
-        "sorted_runs": each.sorted_runs,
-        "due": None if each.due is None else counted(each.due),
-        "not_compacted": found.not_compacted,
-    }
-
-
-def _files_summary(found: TableFiles) -> str:
-    text = f"{files_text(found.files)} in {count(len(found.buckets), 'bucket')} at snapshot {found.snapshot_id}"
-    if found.not_compacted is not None:
-        return f"{text}; not compacted here: {found.not_compacted}"
-    text += f"; {files_text(found.due)} would be compacted" if found.due.files else "; nothing is due"
-    return text + _skipped(found.skipped)
