@@ -56,6 +56,8 @@ def is_restored(caplog: pytest.LogCaptureFixture, builder: Any, file: Path) -> b
         check(live, table, batch_read(table))
         latest = table.snapshot_manager().get_latest_snapshot().id
         assert live.snapshot_id == latest
+        live.save()
+    assert_ended(live_threads())
     fields = [getattr(record, FIELDS, {}) for record in caplog.records]
     events = [each.get("event") for each in fields]
     begun_again = "full" in [each.get("kind") for each in fields if each.get("event") == "plan"]
