@@ -96,7 +96,7 @@ class EntrySelection:
         if kept.any():
             # With a primary key, values drop no file of a state, because the other state may hold another version of
             # a row.
-            what: Scan = "delta" if scan in ("added", "compared") else scan
+            what: Scan = "delta" if scan == "added" or scan == "compared" else scan
             kept &= self._pruner.entries(entries, what).to_numpy(zero_copy_only=False)
         return kept
 
