@@ -17,9 +17,11 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.errors import AssignmentLostError
 from pypaimon.streaming.groups.group_settings import settings_text
 from pypaimon.streaming.groups.group_stream import GroupStreamBuilder
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.testing import SmallTable
 from support.docs.cli_runs import Program
@@ -75,6 +77,16 @@ def test_shards_become_a_group_and_shards_again(written: Table) -> None:
     assert bounded(written) == list(range(50, 60))
     write(written, *range(60, 70))
     assert sorted(shard(0) + shard(1)) == list(range(60, 70))
+
+
+def test_a_group_of_an_id_at_0_begins_at_the_earliest_snapshot(written: Table) -> None:
+    manager = consumers_of(TableDirectory.of(written.handle()))
+    for first in (1, 2):
+        write(written, 50)
+        written.expire(first + 1)
+        # The first time of a reader without a group, the second time of the group itself.
+        manager.reset_consumer("etl", Consumer(0))
+        assert bounded(written) == [50]
 
 
 @pytest.mark.parametrize("which", ["state", "member"])
