@@ -334,7 +334,7 @@ def settings_of(stream: ResolvedStream) -> dict[str, str]:
     start = options.start
     return {
         # By the ids of fields, because columns may exchange their names.
-        "filter": stream.scope.filter,
+        "filter": stream.scope.filter or "none",
         "unmatched": options.unmatched.value,
         "raw": str(options.raw),
         "overwrites": str(options.read_overwrite),

@@ -42,7 +42,7 @@ class ArrowRowStore:
     def __init__(self, held: HeldColumns, bound: MemoryBound) -> None:
         self._held = held
         self._bound = bound
-        self._rows = VersionedRows(held.arrow, held.keys)
+        self._rows = VersionedRows(held.arrow, held.keys.names)
 
     @property
     def table_version(self) -> TableVersion:
@@ -162,8 +162,8 @@ class _Version:
 class VersionedRows:
     """Rows by key. One thread applies changes. Any thread may read meanwhile and sees published versions as a whole."""
 
-    def __init__(self, schema: pa.Schema, keys: LookupKeys) -> None:
-        self.keys = keys
+    def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
+        self.keys = LookupKeys(keys, [schema.field(key).type for key in keys])
         self._lock = threading.Lock()
         self._version = _Version(TableVersion(), RowChunks(schema), HashIndex(), np.zeros(0, np.bool_))
         self._unseen: _Version | None = None

@@ -242,7 +242,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StreamConfigError, match="worker 1 of 4, but this is worker"):
             feed.identity.place(share, state)
     filtered = Feed.of(builder_of(table).with_filter("k > 3"), "test")
-    with pytest.raises(StreamConfigError, match="filter was None, now Predicate"):
+    with pytest.raises(StreamConfigError, match="filter was none, now #0 > 3"):
         filtered.identity.place(Share(1, 4), state)
     with pytest.raises(StreamConfigError, match="has version 2"):
         feed.identity.place(Share(1, 4), {**state, "version": 2})
