@@ -146,6 +146,8 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         raise StreamConfigError("Options 'start' and 'start.tag' are both set; give one of them.")
     if _START_FULL.of(own) and start_tag is None:
         raise StreamConfigError("Option 'start.full' goes with 'start.tag': set it, or leave 'start.full' out.")
+    if _UNMATCHED.set_as(own) and _FILTER.of(own) is None:
+        raise StreamConfigError("Option 'unmatched' goes with 'filter': set it, or leave 'unmatched' out.")
     return SourceOptions(
         catalog=catalog,
         table_options=table_options,

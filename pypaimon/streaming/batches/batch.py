@@ -109,8 +109,9 @@ class BatchRows:
         store either without its partner: such a -U has only `before`, such a +U only `after`.
 
         Raises:
-            StreamConfigError: The stream has row kinds, but not all columns of the primary key.
+            StreamConfigError: The stream has row kinds, but not all columns of the primary key under their own names.
         """
+        refuse_other_keys(self.schema, self._fields)
         return paired(self.rows, self.kinds, self.schema.primary_keys if ROW_KIND in self.data.schema.names else ())
 
     @property
@@ -265,6 +266,26 @@ class BlockingBatch(BatchRows):
     def commit(self) -> None:
         """As `Batch.commit`; blocks."""
         self._commit()
+
+
+def refuse_other_keys(schema: TableSchema, fields: Mapping[str, DataField]) -> None:
+    """Refuse rows in which the name of a key column is that of another column: changes would go to other rows.
+
+    Args:
+        fields: The fields of the table that the columns of the rows are, by the names of the columns.
+
+    Raises:
+        StreamConfigError: A projection has given the name away, or keeps it although the columns were renamed since.
+    """
+    ids = {field.name: field.id for field in schema.fields}
+    names = {field.id: field.name for field in schema.fields}
+    for key in schema.primary_keys:
+        if key in ids and key in fields and fields[key].id != ids[key]:
+            raise StreamConfigError(
+                f"the primary key of the table has the column {key!r}, and {key!r} of the rows is another one, "
+                f"{names.get(fields[key].id, 'a field of a row')!r}: give key columns their own names in "
+                "with_projection(...)"
+            )
 
 
 def paired(rows: pa.Table, kinds: pa.ChunkedArray, keys: Sequence[str]) -> pa.Table:

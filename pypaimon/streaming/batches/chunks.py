@@ -21,7 +21,7 @@ from pypaimon.streaming.model.row_kinds import NAMES, UPDATE_AFTER, UPDATE_BEFOR
 from pypaimon.streaming.model.system_columns import ROW_KIND, with_commit_columns, with_commit_fields
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
-from pypaimon.streaming.reading.read import StreamRead, drop_prefetched, fields_of
+from pypaimon.streaming.reading.read import StreamRead, drop_prefetched, fields_of, output_fields
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.scan import BlockingPlanStream
@@ -112,6 +112,11 @@ class ChunkReader:
     def schema(self) -> pa.Schema:
         """Of the rows, with the table's schema that the stream was built with."""
         return with_commit_fields(self._read.schema) if self._commit_columns else self._read.schema
+
+    @property
+    def fields(self) -> Mapping[str, DataField]:
+        """The fields of the table that the columns of `schema` are, by the names of the columns."""
+        return output_fields(self._read)
 
     @property
     def metrics(self) -> ScanMetrics:

@@ -33,6 +33,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.start import StartMode
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.spec_builder import resolved
@@ -119,7 +120,8 @@ def _lists(directory: TableDirectory, plan: Plan) -> list[str]:
 
 
 def _snapshot(directory: TableDirectory, snapshot_id: int) -> Snapshot:
-    found = directory.snapshots.try_get(snapshot_id) or directory.snapshots.try_get_changelog(snapshot_id)
+    snapshots = directory.snapshots
+    found = snapshots.try_get(snapshot_id) or snapshots.try_get_changelog(snapshot_id) or directory.tagged(snapshot_id)
     if found is None:
         raise FileNotFoundError(f"snapshot {snapshot_id} expired meanwhile")
     return found
@@ -243,7 +245,12 @@ class Explainer:
                 f"The chain table {source.name} begins with snapshots of two branches; explain plans one of a branch: "
                 f"{source.name}$branch_{chain.delta}, which a stream follows, or {source.name}$branch_{chain.snapshot}."
             )
-        self._saved = self._saved_position(source.builder(table))
+        saved = self._saved_position(source.builder(table))
+        self._start = reading.start
+        if saved is not None and not saved.snapshot:
+            # It has read nothing, and begins at the earliest snapshot.
+            self._start, saved = StartMode.EARLIEST.value, None
+        self._saved = saved
         self._table = _without_consumer(table)
         self._filter = filter_of(source.builder(self._table), reading.filter_text)
 
@@ -264,7 +271,7 @@ class Explainer:
 
     def _builder(self, table: ReadableTable | None = None) -> StreamReadBuilder:
         builder = self._source.builder(self._table if table is None else table)
-        configure(builder, self._reading.start, None, self._reading.columns)
+        configure(builder, self._start, None, self._reading.columns)
         return builder.with_prefetch(0).with_catch_up("replay")
 
     def _saved_position(self, builder: StreamReadBuilder) -> Position | None:
@@ -291,6 +298,9 @@ class Explainer:
 
     def _at(self, builder: StreamReadBuilder, plan: Plan) -> StreamReadBuilder:
         builder.with_filter(self._filter).with_end(snapshot_id=plan.snapshot_id)
+        if plan.kind is PlanKind.FULL and resolved(builder).options.start.tag is not None:
+            # Its snapshot may have expired.
+            return builder
         return builder.with_start(snapshot_id=plan.snapshot_id, full=plan.kind is PlanKind.FULL)
 
 

@@ -173,8 +173,12 @@ def _progress_files(table: ReadableTable, consumer_ids: Sequence[str]) -> list[C
 
 
 def _record(table: ReadableTable, info: ConsumerInfo, scan: StreamScan) -> Record:
-    scan.restore(info.next_snapshot)
+    scan.restore(info.next_snapshot or 1)
     lag = scan.lag()
+    if not info.next_snapshot and (lag.earliest or 1) > 1:
+        # It has read nothing, and begins at the earliest snapshot.
+        scan.restore(lag.earliest)
+        lag = scan.lag()
     state = _state(table, info, lag)
     known = state not in _LOST
     return {
@@ -194,7 +198,7 @@ def _record(table: ReadableTable, info: ConsumerInfo, scan: StreamScan) -> Recor
 def _state(table: ReadableTable, info: ConsumerInfo, lag: Lag) -> str:
     if info.next_snapshot > (lag.latest or 0) + 1:
         return "ahead of the table"
-    if lag.earliest is not None and info.next_snapshot < lag.earliest:
+    if lag.earliest is not None and 0 < info.next_snapshot < lag.earliest:
         return "expired"
     if is_rolled_back(TableDirectory.of(table), info):
         return "rolled back"

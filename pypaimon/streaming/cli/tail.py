@@ -69,12 +69,11 @@ class Policies:
         type=click.Choice([each.value for each in OnExpired]),
         help="Where to continue if the next snapshot has expired. [default: fail]",
     )
-    unmatched: Literal["delete", "drop"] = option(
+    unmatched: Literal["delete", "drop"] | None = option(
         "--unmatched",
         type=click.Choice([each.value for each in Unmatched]),
-        default=Unmatched.DELETE.value,
-        show_default=True,
-        help="What happens to a record that --filter leaves out, if only a delete can show that its row is gone.",
+        help="What happens to a record that --filter leaves out, if only a delete can show that its row is gone. "
+        "[default: delete]",
     )
     blob_places: tuple[str, ...] = option(
         "--blob-place",
@@ -151,6 +150,8 @@ def tail(
         )
     elif membership.member is not None:
         raise click.UsageError("--member goes with --group")
+    if policies.unmatched is not None and reading.filter_text is None:
+        raise click.UsageError("--unmatched goes with --filter")
     pattern = TablesOfPattern.of(source, choice)
     if pattern is not None:
         of_one = {"--filter": reading.filter_text, "--columns": reading.columns, "--commits": output.commits}
@@ -160,7 +161,9 @@ def tail(
     if output.commits and output.form == "table":
         raise click.UsageError("--commits goes with --format json, csv or arrow; a table shows snapshots anyway")
     table = source.load(service.retry)
-    builder = configure(source.builder(table), reading.start, reading.filter_text, reading.columns, policies.unmatched)
+    builder = configure(
+        source.builder(table), reading.start, reading.filter_text, reading.columns, policies.unmatched or "delete"
+    )
     policies.apply(builder)
     if output.until_latest:
         builder.with_end(latest=True)

@@ -388,7 +388,8 @@ def last_write(status: Any) -> datetime | None:
 def _lag(next_snapshot: int, latest_id: int | None) -> int | None:
     if latest_id is None or next_snapshot > latest_id + 1:
         return None
-    return latest_id - next_snapshot + 1
+    # A consumer at snapshot 0 has read nothing, and begins at the earliest snapshot.
+    return latest_id - max(next_snapshot, 1) + 1
 
 
 def matching_ids(manager: ConsumerManager, including_pattern: str, excluding_pattern: str | None = None) -> list[str]:

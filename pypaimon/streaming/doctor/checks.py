@@ -209,18 +209,28 @@ def overwrites(seen: Examination) -> Iterator[Finding]:
         return
     text = f"{count(len(found), 'overwrite')} among the last {count(len(seen.recent), 'snapshot')} (the last one is "
     text += f"{found[0]}): streams skip them, so rows that they replaced or removed are not retracted."
-    advice = "Choose with_on_overwrite('skip' | 'read' | 'fail'). A copy of the table must be made again."
+    advice = (
+        "Choose with_on_overwrite('skip' | 'read' | 'fail'). Targets and live tables follow overwrites by themselves."
+    )
     yield Finding(Level.WARNING, text, advice, {"snapshots": found})
 
 
 def vanishing(seen: Examination) -> Iterator[Finding]:
-    for key, what in (
-        (option_keys.PARTITION_EXPIRATION_TIME, "Partitions"),
-        (option_keys.RECORD_LEVEL_EXPIRE_TIME, "Rows"),
+    for key, what, advice in (
+        (
+            option_keys.PARTITION_EXPIRATION_TIME,
+            "Partitions",
+            "with_on_overwrite('read') reports it for some tables. Targets and live tables follow it by themselves.",
+        ),
+        (
+            option_keys.RECORD_LEVEL_EXPIRE_TIME,
+            "Rows",
+            "Expire them in what you make of the changes. Targets and live tables refuse tables with a primary key.",
+        ),
     ):
         if (value := key.text(seen.options)) is not None:
-            text = f"{what} expire ({key} = {value}), but streams do not report that, so copies keep them."
-            yield Finding(Level.NOTE, text, "Expire them in the copy too.", {key.name: value})
+            text = f"{what} expire ({key} = {value}), but streams do not report that."
+            yield Finding(Level.NOTE, text, advice, {key.name: value})
 
 
 def tags_and_branches(seen: Examination) -> Iterator[Finding]:

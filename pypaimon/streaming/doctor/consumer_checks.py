@@ -57,7 +57,7 @@ def expiry(seen: Examination) -> Iterator[Finding]:
 def consumers(seen: Examination) -> Iterator[Finding]:
     """The progress of each consumer, and what threatens it."""
     for info in seen.consumers:
-        unread = seen.latest_id + 1 - info.next_snapshot
+        unread = seen.latest_id + 1 - (info.next_snapshot or seen.first_id)
         facts = {
             "consumer": info.name.text,
             "next_snapshot": info.next_snapshot,

@@ -228,7 +228,7 @@ class Feed:
         spec = replace(stream.spec, catch_up=CatchUp.REPLAY)
         if last is not None:
             spec = replace(spec, end=End(snapshot_id=last))
-        identity = FeedIdentity(start.table, {**settings_of(parts.options), "divided_by": _divided_by(stream.traits)})
+        identity = FeedIdentity(start.table, {**settings_of(stream), "divided_by": _divided_by(stream.traits)})
         return Feed(pickle.dumps(stream.with_spec(spec)), identity, start, end)
 
     @property
@@ -328,11 +328,13 @@ def _position_after(directory: TableDirectory, start: Position, last: int) -> Po
     return Position(start.table, last + 1, None if snapshot is None else snapshot.fingerprint)
 
 
-def settings_of(options: StreamOptions) -> dict[str, str]:
+def settings_of(stream: ResolvedStream) -> dict[str, str]:
     """The settings that decide which rows come, and in which order."""
+    options = stream.options
     start = options.start
     return {
-        "filter": str(options.predicate),
+        # By the ids of fields, because columns may exchange their names.
+        "filter": stream.scope.filter or "none",
         "unmatched": options.unmatched.value,
         "raw": str(options.raw),
         "overwrites": str(options.read_overwrite),

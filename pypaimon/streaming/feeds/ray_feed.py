@@ -137,7 +137,7 @@ class RayFeed:
 
     def __init__(self, builder: StreamReadBuilder) -> None:
         self._stream = _without_consumer(builder, "RayFeed")
-        self._identity = FeedIdentity(self._stream.identity, settings_of(self._stream.options))
+        self._identity = FeedIdentity(self._stream.identity, settings_of(self._stream))
         self._done: Position | None = None
 
     def __iter__(self) -> Iterator[tuple[ray.data.Dataset, Position]]:

@@ -42,19 +42,18 @@ class GroupStart:
         previous = self._previous_progress()
         if previous is not None and previous.next_snapshot:
             return self._checked(previous.position)
-        position = self._planner.position(self._planner.begun(self._planner.initial()))
-        if position is None:
-            raise NoSnapshotYetError("the table has no snapshot yet")
-        return position
+        return self._begun(None if previous is None else previous.position)
 
     def before_snapshot(self, snapshot_id: int) -> Position:
-        """The position before a snapshot, or before the first one.
+        """The position before a snapshot; 0: before the earliest one.
 
         Raises:
+            NoSnapshotYetError: The table is empty, and the earliest snapshot was wanted.
             PositionExpiredError: The snapshot has expired.
             PositionBeyondLatestError: The table ends before it.
         """
-        return self._checked(Position(UNKNOWN_TABLE, max(snapshot_id, 1)))
+        position = Position(UNKNOWN_TABLE, snapshot_id)
+        return self._checked(position) if snapshot_id else self._begun(position)
 
     def check_table(self) -> None:
         """Raise TableChangedError if the table does not exist any more."""
@@ -82,6 +81,12 @@ class GroupStart:
         except (PositionExpiredError, TableChangedError):
             return False
         return self._tag is not None or self._planner.checks.stands(state.snapshot)
+
+    def _begun(self, saved: Position | None) -> Position:
+        position = self._planner.position(self._planner.begun(self._planner.initial(saved)))
+        if position is None:
+            raise NoSnapshotYetError("the table has no snapshot yet")
+        return position
 
     def _checked(self, saved: Position) -> Position:
         position = of_table(saved, self._identity)

@@ -18,6 +18,7 @@ from pypaimon.streaming.options.start import chooses_files
 from pypaimon.streaming.options.stream_options import CommitMode, OnExpired, StreamOptions
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.scanning.parts import ScanParts
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 OnSlots = Callable[[tuple[int, ...]], object]
 _MIN_SESSION, _POLLS_PER_SESSION = 5.0, 1.7
@@ -103,12 +104,14 @@ def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSetting
     return GroupTimes(session, poll, None if expiration is None else expiration / 3), SlotRule.of(traits, schema)
 
 
-def settings_text(options: StreamOptions) -> str:
+def settings_text(stream: ResolvedStream) -> str:
     """The settings that decide which rows come, as text: equal for streams that read the same."""
+    options = stream.options
     return json.dumps(
         {
             "start": options.start.text,
-            "filter": None if options.predicate is None else _predicate_value(options.predicate),
+            # By the ids of fields, because columns may exchange their names.
+            "filter": stream.scope.filter,
             "unmatched": options.unmatched.value,
             "raw": options.raw,
             "read_overwrite": options.read_overwrite,
@@ -143,13 +146,3 @@ def _check_options(options: StreamOptions) -> None:
     ):
         if given:
             raise StreamConfigError(f"new_group cannot be combined with {what}. Leave it out.")
-
-
-def _predicate_value(predicate: Any) -> Any:
-    parts = getattr(predicate, "literals", None) or ()
-    # By `repr`, in which 1 and '1' differ.
-    return [
-        predicate.method,
-        predicate.field,
-        [_predicate_value(part) if hasattr(part, "method") else repr(part) for part in parts],
-    ]

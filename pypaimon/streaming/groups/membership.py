@@ -206,7 +206,7 @@ class Membership:
             GroupTerms(
                 self._rule.count,
                 self._rule.text,
-                settings_text(parts.options),
+                settings_text(stream),
                 partial(check_first_plan, own=parts.options),
             ),
             times,

@@ -29,9 +29,8 @@ from pypaimon.streaming.live.hash_index import (
 )
 from pypaimon.streaming.live.row_chunks import RowChunks, Rows
 from pypaimon.streaming.live.row_order import RowRange, in_order
-from pypaimon.streaming.live.row_store import LookupKeys, RowStore, TableVersion, are_same_columns, in_schema
+from pypaimon.streaming.live.row_store import HeldColumns, LookupKeys, RowStore, TableVersion
 from pypaimon.streaming.model import row_kinds
-from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -40,10 +39,10 @@ if TYPE_CHECKING:
 class ArrowRowStore:
     """A `RowStore` in memory, which moves to disk when it exceeds its bound."""
 
-    def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
-        self._schema = schema
+    def __init__(self, held: HeldColumns, bound: MemoryBound) -> None:
+        self._held = held
         self._bound = bound
-        self._rows = VersionedRows(columns, schema.primary_keys)
+        self._rows = VersionedRows(held.arrow, held.keys.names)
 
     @property
     def table_version(self) -> TableVersion:
@@ -54,8 +53,8 @@ class ArrowRowStore:
         return self._rows.nbytes
 
     @property
-    def schema(self) -> TableSchema:
-        return self._schema
+    def held(self) -> HeldColumns:
+        return self._held
 
     @property
     def columns(self) -> pa.Schema:
@@ -93,30 +92,30 @@ class ArrowRowStore:
     def apply(self, batch: BlockingBatch, table_version: TableVersion | None) -> RowStore:
         fitted = self._in_columns_of(batch)
         fitted._rows.apply(batch.rows, row_kinds.are_added(batch.kinds), table_version)
-        return fitted._within_bound(batch.schema, table_version)
+        return fitted._within_bound(HeldColumns.of(batch), table_version)
 
     def load(self, rows: pa.Table) -> RowStore:
         self._rows.apply(rows, np.ones(rows.num_rows, np.bool_), None)
-        return self._within_bound(self._schema, None)
+        return self._within_bound(self._held, None)
 
     def publish(self, table_version: TableVersion) -> None:
         self._rows.publish(table_version)
 
     def _in_columns_of(self, batch: BlockingBatch) -> ArrowRowStore:
-        schema, columns = batch.schema, batch.rows.schema
-        if self._rows.schema.equals(columns) and are_same_columns(columns.names, self._schema, schema):
+        wanted = HeldColumns.of(batch)
+        if self._held.are(wanted):
             return self
-        changed = ArrowRowStore(schema, columns, self._bound)
+        changed = ArrowRowStore(wanted, self._bound)
         for held in self._rows.next_batches():
-            rows = in_schema(pa.table(held), self._schema, schema, columns)
+            rows = self._held.convert(pa.table(held), wanted)
             changed._rows.apply(rows, np.ones(rows.num_rows, np.bool_), None)
         return changed
 
-    def _within_bound(self, schema: TableSchema, table_version: TableVersion | None) -> RowStore:
+    def _within_bound(self, held: HeldColumns, table_version: TableVersion | None) -> RowStore:
         """The store itself, or one on disk with its rows."""
         if self._rows.next_nbytes <= self._bound.max_bytes:
             return self
-        on_disk = DuckDBRowStore(schema, self._rows.schema, self._bound)
+        on_disk = DuckDBRowStore(held, self._bound)
         for batch in self._rows.next_batches():
             on_disk.load(pa.table(batch))
         if table_version is not None:

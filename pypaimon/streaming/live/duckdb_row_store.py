@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,8 @@ from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.live.row_order import RowRange
-from pypaimon.streaming.live.row_store import LookupKeys, RowStore, TableVersion, are_same_columns, in_schema
+from pypaimon.streaming.live.row_store import HeldColumns, LookupKeys, RowStore, TableVersion
 from pypaimon.streaming.options.arguments import a_path, at_least
-from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.targets.changes import last_changes, quoted
 
 if TYPE_CHECKING:
@@ -123,22 +122,12 @@ _NUMBER = "_number"
 _ROWS_AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True)
-class _State:
-    schema: TableSchema
-    columns: pa.Schema
-
-    @cached_property
-    def keys(self) -> LookupKeys:
-        return LookupKeys(self.schema.primary_keys, [self.columns.field(key).type for key in self.schema.primary_keys])
-
-
 class DuckDBRowStore:
     """A `RowStore` in DuckDB. Its files are removed with it and with the connections of `to_duckdb`."""
 
-    def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
+    def __init__(self, held: HeldColumns, bound: MemoryBound) -> None:
         self._bound = bound
-        self._state = _State(schema, columns)
+        self._state = held
         if any(pa.types.is_floating(kind) for kind in self._state.keys.kinds):
             raise StreamConfigError(
                 f"the table takes more than {bound.max_bytes} bytes in memory, and DuckDB takes the keys 0.0 and "
@@ -150,10 +139,10 @@ class DuckDBRowStore:
         with translate_errors():
             # In a transaction of its own: DuckDB 2.0 does not find what is inserted in the one that makes a table this
             # way, if it is more rows than a row group has.
-            self._database.database.register(_CHANGES, columns.empty_table())
+            self._database.database.register(_CHANGES, held.arrow.empty_table())
             self._database.database.execute(f"CREATE TABLE {_TABLE} AS SELECT * FROM {_CHANGES} LIMIT 0")
             self._database.database.unregister(_CHANGES)
-        self._pending: _State | None = None
+        self._pending: HeldColumns | None = None
 
     # ---- reading ----
 
@@ -162,12 +151,12 @@ class DuckDBRowStore:
         return self._table_version
 
     @property
-    def schema(self) -> TableSchema:
-        return self._state.schema
+    def held(self) -> HeldColumns:
+        return self._state
 
     @property
     def columns(self) -> pa.Schema:
-        return self._state.columns
+        return self._state.arrow
 
     @property
     def lookup_keys(self) -> LookupKeys:
@@ -189,7 +178,7 @@ class DuckDBRowStore:
                 return None if row[state.keys.names[0]] is None else row
             same = " AND ".join(f"{quoted(name)} = ?" for name in state.keys.names)
             found = cursor.sql(f"SELECT * FROM {_TABLE} WHERE {same}", params=list(values)).to_arrow_table()
-        rows = _fitted(found, state.columns).to_pylist()
+        rows = _fitted(found, state.arrow).to_pylist()
         return rows[0] if rows else None
 
     def get_many(self, keys: Any) -> pa.Table:
@@ -213,11 +202,11 @@ class DuckDBRowStore:
                     tests.append(f"ROW({columns}) {sign} ROW({values})")
             names = ", ".join(f"{_TABLE}.{quoted(name)}" for name in wanted.names)
             query = f"SELECT {_TABLE}.* FROM {', '.join(asked)} WHERE {' AND '.join(tests)} ORDER BY {names}"
-            return _fitted(cursor.sql(query).to_arrow_table(), state.columns)
+            return _fitted(cursor.sql(query).to_arrow_table(), state.arrow)
 
     def to_arrow(self) -> pa.Table:
         with self._read() as (cursor, state):
-            return _fitted(cursor.sql(f"SELECT * FROM {_TABLE}").to_arrow_table(), state.columns)
+            return _fitted(cursor.sql(f"SELECT * FROM {_TABLE}").to_arrow_table(), state.arrow)
 
     def to_duckdb(self, name: str) -> duckdb.DuckDBPyConnection:
         cursor, _ = self._begun()
@@ -235,7 +224,7 @@ class DuckDBRowStore:
             (value,) = cursor.execute(query).fetchone() or (0,)
         return value or 0
 
-    def _begun(self) -> tuple[duckdb.DuckDBPyConnection, _State]:
+    def _begun(self) -> tuple[duckdb.DuckDBPyConnection, HeldColumns]:
         with self._lock, translate_errors():
             cursor = self._database.database.cursor()
             cursor.execute("BEGIN TRANSACTION READ ONLY")
@@ -244,7 +233,7 @@ class DuckDBRowStore:
             return cursor, self._state
 
     @contextmanager
-    def _read(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, _State]]:
+    def _read(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, HeldColumns]]:
         cursor, state = self._begun()
         with closing(cursor), translate_errors():
             yield cursor, state
@@ -252,15 +241,17 @@ class DuckDBRowStore:
     # ---- writing ----
 
     def apply(self, batch: BlockingBatch, table_version: TableVersion | None) -> RowStore:
-        rows = self if self._can_hold(batch) else self._in_columns_of(batch)
+        wanted, held = HeldColumns.of(batch), self._pending or self._state
+        # A batch may have more columns. Otherwise the rows have to be converted.
+        rows = self if held.are_in(wanted) else self._converted(wanted)
         sets, removals = last_changes(batch, batch.schema.primary_keys)
-        rows._write(batch.schema, sets, removals)
+        rows._write(wanted, sets, removals)
         if table_version is not None:
             rows.publish(table_version)
         return rows
 
     def load(self, rows: pa.Table) -> RowStore:
-        self._write((self._pending or self._state).schema, rows)
+        self._write(self._pending or self._state, rows)
         return self
 
     def publish(self, table_version: TableVersion) -> None:
@@ -270,26 +261,16 @@ class DuckDBRowStore:
                 self._state, self._pending = self._pending, None
             self._table_version = table_version
 
-    def _can_hold(self, batch: BlockingBatch) -> bool:
-        """Whether a batch has the columns of the rows, and perhaps more. Otherwise the rows have to be converted."""
-        held, columns = self._pending or self._state, batch.rows.schema
-        names = held.columns.names
-        return (
-            set(names) <= set(columns.names)
-            and are_same_columns(names, held.schema, batch.schema)
-            and all(columns.field(name).equals(held.columns.field(name)) for name in names)
-        )
-
-    def _write(self, schema: TableSchema, sets: pa.Table, removals: pa.Table | None = None) -> None:
+    def _write(self, wanted: HeldColumns, sets: pa.Table, removals: pa.Table | None = None) -> None:
         run, held = self._database.database.execute, self._pending or self._state
         with translate_errors():
             if self._pending is None:
                 run("BEGIN")
-            self._pending = _State(schema, sets.schema)
+            self._pending = wanted
             try:
                 self._database.database.register(_CHANGES, sets)
                 for name, kind in _described(self._database.database):
-                    if name not in held.columns.names:
+                    if name not in held.arrow.names:
                         run(f"ALTER TABLE {_TABLE} ADD COLUMN {quoted(name)} {kind}")
                 if removals is not None:
                     keys = ", ".join(map(quoted, self._pending.keys.names))
@@ -308,29 +289,28 @@ class DuckDBRowStore:
                     for view in (_CHANGES, _REMOVALS):
                         self._database.database.unregister(view)
 
-    def _in_columns_of(self, batch: BlockingBatch) -> DuckDBRowStore:
-        """A store of the published rows in the columns of a batch. DuckDB's own casts are not Paimon's."""
-        columns = batch.rows.schema
+    def _converted(self, wanted: HeldColumns) -> DuckDBRowStore:
+        """A store of the published rows in other columns. DuckDB's own casts are not Paimon's."""
         # Rows that are not published would be lost. All parts of a version have one schema, so there are none.
         assert self._pending is None
-        changed = DuckDBRowStore(batch.schema, columns, self._bound)
+        changed = DuckDBRowStore(wanted, self._bound)
         with self._read() as (cursor, state):
             for rows in _parts(cursor, state):
-                changed.load(in_schema(rows, state.schema, batch.schema, columns))
+                changed.load(state.convert(rows, wanted))
         return changed
 
 
-def _batches(cursor: duckdb.DuckDBPyConnection, state: _State) -> Iterator[pa.RecordBatch]:
+def _batches(cursor: duckdb.DuckDBPyConnection, state: HeldColumns) -> Iterator[pa.RecordBatch]:
     with closing(cursor), translate_errors():
         for rows in _parts(cursor, state):
             yield from rows.to_batches()
 
 
-def _parts(cursor: duckdb.DuckDBPyConnection, state: _State) -> Iterator[pa.Table]:
+def _parts(cursor: duckdb.DuckDBPyConnection, state: HeldColumns) -> Iterator[pa.Table]:
     ((last,),) = cursor.execute(f"SELECT coalesce(max(rowid), -1) FROM {_TABLE}").fetchall()
     for first in range(0, last + 1, _ROWS_AT_ONCE):
         query = f"SELECT * FROM {_TABLE} WHERE rowid >= {first} AND rowid < {first + _ROWS_AT_ONCE}"
-        yield _fitted(cursor.sql(query).to_arrow_table(), state.columns)
+        yield _fitted(cursor.sql(query).to_arrow_table(), state.arrow)
 
 
 def _described(database: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
@@ -338,7 +318,7 @@ def _described(database: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
     return [(str(name), str(kind)) for name, kind, *_ in found]
 
 
-def _found(cursor: duckdb.DuckDBPyConnection, state: _State, given: Sequence[pa.Array]) -> pa.Table:
+def _found(cursor: duckdb.DuckDBPyConnection, state: HeldColumns, given: Sequence[pa.Array]) -> pa.Table:
     names = [f"_key_{number}" for number in range(len(given))]
     asked = pa.table([*given, pa.array(range(len(given[0])), pa.int64())], [*names, _NUMBER])
     same = " AND ".join(
@@ -346,7 +326,7 @@ def _found(cursor: duckdb.DuckDBPyConnection, state: _State, given: Sequence[pa.
     )
     cursor.register("asked", asked)
     query = f"SELECT {_TABLE}.* FROM asked LEFT JOIN {_TABLE} ON {same} ORDER BY asked.{_NUMBER}"
-    columns = pa.schema([field.with_nullable(True) for field in state.columns], state.columns.metadata)
+    columns = pa.schema([field.with_nullable(True) for field in state.arrow], state.arrow.metadata)
     return _fitted(cursor.sql(query).to_arrow_table(), columns)
 
 

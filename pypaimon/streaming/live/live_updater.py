@@ -28,7 +28,7 @@ from pypaimon.streaming.errors import (
     UnsupportedTableError,
     what_fails,
 )
-from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
+from pypaimon.streaming.live.row_store import HeldColumns, RowStore, TableVersion
 from pypaimon.streaming.live.saved_rows import SavedRows, SavedState
 from pypaimon.streaming.live.subscriptions import ChangeQueue, KeyWatch
 from pypaimon.streaming.logs import StreamLog
@@ -36,7 +36,6 @@ from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES
 from pypaimon.streaming.options.table_traits import moved_by
-from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
 from pypaimon.streaming.spec.copy_start import spec_for_copy
@@ -55,14 +54,14 @@ class LiveTableUpdater:
     After an error reads raise it: a retriable error until the stream continues, any other one for ever.
 
     Args:
-        new_rows: Makes an empty store, given Paimon's schema and the Arrow schema of the rows.
+        new_rows: Makes an empty store with some columns.
         saved: Where the rows are saved, and with which the next start continues; None: nowhere.
     """
 
     def __init__(
         self,
         stream: ResolvedStream,
-        new_rows: Callable[[TableSchema, pa.Schema], RowStore],
+        new_rows: Callable[[HeldColumns], RowStore],
         saved: SavedRows | None = None,
     ) -> None:
         self._stream = stream
@@ -182,7 +181,7 @@ class LiveTableUpdater:
         assert file is not None
         try:
             opened = self._opened(saved.position)
-            self._store = self._restored(saved, opened[2].schema)
+            self._store = self._restored(saved, opened[2])
             self._is_behind, self._position, file.position = True, saved.position, saved.position
             self._follow(*opened)
         except _GONE as error:
@@ -198,15 +197,18 @@ class LiveTableUpdater:
             return False
         return True
 
-    def _restored(self, saved: SavedState, schema: pa.Schema) -> RowStore:
-        stream, columns = self._stream, _without_kind(schema)
-        old = stream.directory.schema(saved.schema_id)
-        held = saved.rows
-        if not (held.schema.equals(columns) and are_same_columns(columns.names, old, stream.schema)):
-            held = in_schema(held, old, stream.schema, columns)
-        rows = self._new_rows(stream.schema, columns).load(held)
-        rows.publish(saved.table_version)
-        return rows
+    def _restored(self, saved: SavedState, reader: ChunkReader) -> RowStore:
+        wanted, rows = self._columns_of(reader), saved.rows
+        held = HeldColumns(self._stream.directory.schema(saved.schema_id), rows.schema, saved.fields)
+        if not held.are(wanted):
+            rows = held.convert(rows, wanted)
+        store = self._new_rows(wanted).load(rows)
+        store.publish(saved.table_version)
+        return store
+
+    def _columns_of(self, reader: ChunkReader) -> HeldColumns:
+        names = [field for field in reader.schema if field.name != ROW_KIND]
+        return HeldColumns(self._stream.schema, pa.schema(names, reader.schema.metadata), reader.fields)
 
     def _opened(self, copied: Position | None) -> tuple[StreamScan, ScanDriver, ChunkReader]:
         self._refuse_table()
@@ -218,12 +220,8 @@ class LiveTableUpdater:
             is_closed = self._closed
         if is_closed:
             reader.close()
-        missing = [key for key in stream.schema.primary_keys if key not in reader.schema.names]
-        if missing:
-            raise StreamConfigError(
-                f"{', '.join(missing)} of the primary key of {stream.table.name} is not read: a live table needs the "
-                "whole key"
-            )
+        # Raises if the key is not read as a whole.
+        _ = self._columns_of(reader).keys
         return opened
 
     def _refuse_table(self) -> None:
@@ -286,7 +284,7 @@ class LiveTableUpdater:
             batch = BlockingBatch(chunk, lambda: None)
             held = self._store if rows is None else rows
             if batch.begins_state:
-                held = self._new_rows(batch.schema, batch.rows.schema)
+                held = self._new_rows(HeldColumns.of(batch))
             if held is None:  # The live table was closed meanwhile.
                 return
             rows = held.apply(batch, table_version)
@@ -307,7 +305,7 @@ class LiveTableUpdater:
             return
         rows = self._store
         if rows is None:
-            rows = self._new_rows(self._stream.schema, _without_kind(reader.schema))
+            rows = self._new_rows(self._columns_of(reader))
         if position is not None and position.snapshot - 1 > (rows.table_version.snapshot_id or 0):
             snapshot = position.snapshot - 1
             found = driver.parts.get().directory.snapshots.get_snapshots_batch([snapshot])[snapshot]
@@ -381,10 +379,6 @@ class LiveTableUpdater:
             if self._is_final:
                 return StreamConfigError(f"the stream has ended at snapshot {reached}, before snapshot {wanted}")
         return None
-
-
-def _without_kind(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name != ROW_KIND], schema.metadata)
 
 
 def _is_end(chunk: BatchChunk) -> bool:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from pypaimon.streaming.batches.batch import BlockingBatch
+from pypaimon.streaming.batches.batch import BlockingBatch, refuse_other_keys
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedContentError
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.time_zone import zone_of
-from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -42,7 +43,7 @@ class RowStore(Protocol):
     def table_version(self) -> TableVersion: ...
 
     @property
-    def schema(self) -> TableSchema: ...
+    def held(self) -> HeldColumns: ...
 
     @property
     def columns(self) -> pa.Schema: ...
@@ -86,38 +87,81 @@ class RowStore(Protocol):
         """Let readers see all that was applied, as a version of the table."""
 
 
-def are_same_columns(names: list[str], old: TableSchema, new: TableSchema) -> bool:
-    """Whether columns of these names are the same fields in two schemas, nested fields included."""
-    if old.id == new.id:
-        return True
-    # Unlike the text of a type, its dictionary has the ids of nested fields.
-    before, now = ({field.name: (field.id, field.type.to_dict()) for field in each.fields} for each in (old, new))
-    return all(before.get(name) == now.get(name) for name in names)
+@dataclass(frozen=True)
+class HeldColumns:
+    """The columns of the rows of a live table.
 
-
-def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Schema) -> pa.Table:
-    """Convert rows to the columns of a newer schema, as a batch read does.
-
-    Raises:
-        SchemaChangedError: A value cannot be cast to the new type of its column, or other columns are read.
+    Attributes:
+        schema: Paimon's schema that the rows were read with.
+        arrow: Arrow's schema of the rows.
+        fields: The fields of the table that the columns are, by the names of the columns. A projection may name a
+            column like another one of the table, and keeps its names when columns of the table exchange theirs.
     """
-    fields = {field.name: field for field in new.fields}
-    names = {field.id: field.name for field in old.fields}
-    for name in wanted.names:
-        field = fields.get(name)
-        if field is None or names.get(field.id, rows.schema.names[0]) not in rows.schema.names:
-            raise SchemaChangedError(old.id, new.id, f"a live table cannot follow column {name!r}")
-    try:
-        columns = map_columns(
-            rows.schema, old.fields, [fields[name] for name in wanted.names], exact=False, zone=zone_of(new.options)
+
+    schema: TableSchema
+    arrow: pa.Schema
+    fields: Mapping[str, DataField]
+
+    @staticmethod
+    def of(batch: BlockingBatch) -> HeldColumns:
+        return HeldColumns(batch.schema, batch.rows.schema, batch._fields)
+
+    @cached_property
+    def keys(self) -> LookupKeys:
+        """The primary key. Raises StreamConfigError if its columns are not there under their own names."""
+        names = self.schema.primary_keys
+        if missing := [key for key in names if key not in self.arrow.names]:
+            raise StreamConfigError(
+                f"{', '.join(missing)} of the primary key is not read: a live table needs the whole key, each column "
+                "under its own name"
+            )
+        refuse_other_keys(self.schema, self.fields)
+        return LookupKeys(names, [self.arrow.field(key).type for key in names])
+
+    def are_in(self, other: HeldColumns) -> bool:
+        """Whether other columns include these, as the same fields, nested ones included, and of the same types."""
+        return all(
+            name in other.arrow.names
+            and self.arrow.field(name).equals(other.arrow.field(name))
+            and _identity(self.fields.get(name)) == _identity(other.fields.get(name))
+            for name in self.arrow.names
         )
-        batches = [
-            pa.RecordBatch.from_arrays([column.read(batch) for column in columns], wanted.names)
-            for batch in rows.to_batches()
-        ]
-        return pa.Table.from_batches(batches).cast(wanted) if batches else wanted.empty_table()
-    except (CastError, UnsupportedContentError, pa.ArrowInvalid) as error:
-        raise SchemaChangedError(old.id, new.id, f"a live table cannot follow: {error}") from error
+
+    def are(self, other: HeldColumns) -> bool:
+        """Whether other columns are these, in the same order."""
+        return self.arrow.equals(other.arrow) and self.are_in(other)
+
+    def convert(self, rows: pa.Table, wanted: HeldColumns) -> pa.Table:
+        """Convert rows of these columns to others of a newer schema, as a batch read does.
+
+        Raises:
+            SchemaChangedError: A value cannot be cast to the new type of its column, or other columns are read.
+        """
+        held, fields = {field.id for field in self.fields.values()}, []
+        for name in wanted.arrow.names:
+            field = wanted.fields.get(name)
+            # Rows have no values of columns that the table had and they have not. Later ones are null in them.
+            if field is None or (field.id not in held and field.id <= self.schema.highest_field_id):
+                raise self._refused(wanted, f"column {name!r}")
+            fields.append(field)
+        try:
+            zone = zone_of(wanted.schema.options)
+            columns = map_columns(rows.schema, list(self.fields.values()), fields, exact=False, zone=zone)
+            batches = [
+                pa.RecordBatch.from_arrays([column.read(batch) for column in columns], wanted.arrow.names)
+                for batch in rows.to_batches()
+            ]
+            return pa.Table.from_batches(batches).cast(wanted.arrow) if batches else wanted.arrow.empty_table()
+        except (CastError, UnsupportedContentError, pa.ArrowInvalid) as error:
+            raise self._refused(wanted, str(error)) from error
+
+    def _refused(self, wanted: HeldColumns, what: str) -> SchemaChangedError:
+        return SchemaChangedError(self.schema.id, wanted.schema.id, f"a live table cannot follow: {what}")
+
+
+def _identity(field: DataField | None) -> object:
+    # Unlike the text of a type, its dictionary has the ids of nested fields.
+    return None if field is None else (field.id, field.type.to_dict())
 
 
 class LookupKeys:

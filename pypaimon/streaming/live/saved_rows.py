@@ -24,6 +24,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_path, finite_seconds
+from pypaimon.streaming.paimon.internals import DataField
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _LOG = StreamLog(__name__)
@@ -41,12 +42,14 @@ class SavedState:
     Attributes:
         position: A position that the rows have reached, and may be past: applying its changes again changes nothing.
         schema_id: The schema of the rows.
+        fields: The fields of the table that the columns of the rows are, by the names of the columns.
     """
 
     rows: pa.Table
     position: Position
     table_version: TableVersion
     schema_id: int
+    fields: Mapping[str, DataField]
 
 
 class SavedRows:
@@ -89,13 +92,14 @@ class SavedRows:
             position = Position.from_json(json.dumps(saved["position"]))
             version = TableVersion(saved["snapshot"], _time(saved["commit_millis"]))
             schema_id, settings = int(saved["schema"]), saved["settings"]
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            fields = {name: DataField.from_dict(value) for name, value in saved["fields"].items()}
+        except (OSError, pa.ArrowException, LookupError, TypeError, ValueError, AttributeError) as error:
             self.note_unused(f"it cannot be read ({error!r})")
             return None
         if other := [name for name, value in expected.items() if settings.get(name) != value]:
             self.note_unused(f"its settings are others: {', '.join(other)}")
             return None
-        return SavedState(rows.replace_schema_metadata(metadata or None), position, version, schema_id)
+        return SavedState(rows.replace_schema_metadata(metadata or None), position, version, schema_id, fields)
 
     def note_unused(self, reason: str) -> None:
         _LOG.warning(
@@ -118,7 +122,8 @@ class SavedRows:
         saved = {
             "version": _VERSION,
             "settings": _settings_of(stream),
-            "schema": rows.schema.id,
+            "schema": rows.held.schema.id,
+            "fields": {name: field.to_dict() for name, field in rows.held.fields.items()},
             "position": json.loads(position.to_json()),
             "snapshot": version.snapshot_id,
             "commit_millis": _millis(version.commit_time),
@@ -175,7 +180,8 @@ def _settings_of(stream: ResolvedStream) -> Mapping[str, Any]:
         )
     return {
         "table": stream.identity,
-        "filter": str(options.predicate),
+        # By the ids of fields, because columns may exchange their names.
+        "filter": stream.scope.filter,
         "columns": None if stream.spec.projection is None else list(stream.spec.projection),
         "names": None if stream.spec.output_names is None else list(stream.spec.output_names),
         "nested": stream.spec.read_type is not None,

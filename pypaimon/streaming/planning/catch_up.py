@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -17,6 +17,7 @@ from pypaimon.streaming.errors import (
     TableChangedError,
     UnsupportedTableError,
 )
+from pypaimon.streaming.filtering.partition_spec import chosen_partitions
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.data_file_meta import manifest_entries
 from pypaimon.streaming.metadata.file_paths import FilePaths
@@ -249,7 +250,7 @@ class IncrementalDiffScanner:
         if plans is None:
             directory = TableDirectory.of(table)
             schema = directory.reading_schema(directory.latest_schema().id)
-            options = options_of_table(schema)
+            options = replace(options_of_table(schema), predicate=chosen_partitions(schema))
             plans = SnapshotPlans(directory, schema, options)
         self._plans, self._directory = plans, plans.directory
 

@@ -26,8 +26,8 @@ from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from pypaimon.streaming.planning.units import column
 
-AnyScan = Scan | Literal["added"]
-"""What is scanned; `added`: files that several snapshots added."""
+AnyScan = Scan | Literal["added", "compared"]
+"""What is scanned; `added`: files that several snapshots added; `compared`: files of two states."""
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -55,9 +55,9 @@ class EntrySelection:
         self.needs_bounds = schema.id > 0 or any(is_local_timestamp(field.type) for field in schema.fields)
         # Manifests record the local time of the writer.
         self._created_after = None if created_after is None else zone_of(schema.options).wall_millis(created_after)
-        # A range leaves out the records of bucket -2, as Java's batch reads do.
-        no_waiting = options.between is not None and self._traits.primary_key and self._traits.postpone
-        self._only_real_buckets = self._traits.only_real_buckets or no_waiting
+        # A range and a state leave out the records of bucket -2, as Java's batch reads do.
+        self._may_wait = traits.primary_key and traits.postpone
+        self._only_real_buckets = traits.only_real_buckets or (self._may_wait and options.between is not None)
         self._pruner = Pruner(schema, directory.schema, options.predicate)
         self._by_partition = Pruner(schema, directory.schema, options.predicate, by=KNOWLEDGE[:1])
         self._shards = ShardFilter(self._traits, options.shard, options.bucket_filter, options.slots)
@@ -89,12 +89,14 @@ class EntrySelection:
     def kept(self, entries: pa.Table, scan: AnyScan) -> _Mask:
         """Which entries are read."""
         kept = self._shards.mask(entries)
-        if self._only_real_buckets:
+        if self._only_real_buckets or (self._may_wait and scan == "compared"):
             kept &= column(entries, "bucket") != POSTPONE_BUCKET
         if self._created_after is not None:
             kept &= column(entries, "creation_time") >= self._created_after
         if kept.any():
-            what: Scan = "delta" if scan == "added" else scan
+            # With a primary key, values drop no file of a state, because the other state may hold another version of
+            # a row.
+            what: Scan = "delta" if scan == "added" or scan == "compared" else scan
             kept &= self._pruner.entries(entries, what).to_numpy(zero_copy_only=False)
         return kept
 

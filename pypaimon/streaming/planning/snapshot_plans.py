@@ -237,9 +237,7 @@ class SnapshotPlans:
             if before is not None and self.traits.primary_key:
                 check_same_buckets(both, before, snapshot)
             units = self.ordered(both, whole_buckets if self.traits.primary_key else each_name)
-            # As in a delta: with a primary key, values drop no file, because the other state may hold another
-            # version of a row.
-            kept = self.selection.kept(units.entries, "delta")
+            kept = self.selection.kept(units.entries, "compared")
             old, new = self.deletions(before), self.deletions(snapshot)
             if mode is SplitMode.DIFF:
                 kept &= lone_files(units)

@@ -326,6 +326,11 @@ def fields_of(read: StreamRead, plan: Plan) -> Mapping[str, DataField]:
     return taking._layout_of(plan.schema).output_fields
 
 
+def output_fields(read: StreamRead) -> Mapping[str, DataField]:
+    """As `fields_of`, for plans of the schema that the read was made with."""
+    return read._layout_of(read._settings.schema).output_fields
+
+
 def drop_prefetched(read: StreamRead) -> None:
     """Drop the prefetched bytes of later plans. The read stays usable."""
     _drop_prefetched(read._parts)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.batches.batch import Batch, BlockingBatch, refuse_other_keys
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
@@ -37,6 +37,7 @@ class TargetKeys:
 
     def of_batch(self, batch: AnyBatch) -> list[str]:
         """The keys for a batch; empty: its rows are appended."""
+        _refuse_other_keys(batch)
         return self.of(batch.schema, has_keyed_rows(batch))
 
     def of(self, schema: TableSchema, keyed: bool) -> list[str]:
@@ -67,7 +68,13 @@ def _key_of(schema: TableSchema, keyed: bool) -> list[str]:
 
 def check_keys(batch: AnyBatch, keys: Sequence[str]) -> None:
     """Refuse keys that would merge two rows of the table, or split one."""
+    _refuse_other_keys(batch)
     _check(batch.schema, has_keyed_rows(batch), keys)
+
+
+def _refuse_other_keys(batch: AnyBatch) -> None:
+    if has_keyed_rows(batch):
+        refuse_other_keys(batch.schema, batch._fields)
 
 
 def _check(schema: TableSchema, keyed: bool, keys: Sequence[str]) -> None:

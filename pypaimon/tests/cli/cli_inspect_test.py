@@ -17,6 +17,7 @@ from support.docs.cli_runs import Program
 from support.samples import every, some
 from support.tables.indexed_tables import tables as indexed_tables
 from support.tables.orders import EVENTS, catalog, change, create_orders, events, orders, write
+from support.tables.streamed_table import expire
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -156,6 +157,24 @@ def test_explains_the_next_snapshot_of_a_consumer_and_leaves_it_where_it_is(tabl
     found = explain(program, "db.orders", "--consumer-id", "etl")
     assert (found["snapshot"], found["kind"], [each["rows"] for each in found["files"]]) == (3, "changelog", [1])
     assert manager.consumer("etl") == Consumer(3)
+
+
+def test_explains_where_a_consumer_begins_that_has_read_nothing(tables: Any, program: Program) -> None:
+    table = orders(tables)
+    ConsumerManager(table.file_io, table.table_path).reset_consumer("etl", Consumer(0))
+    assert explain(program, "db.orders", "--consumer-id", "etl")["snapshot"] == 1
+    expire(Path(table.table_path), 3)
+    assert explain(program, "db.orders", "--consumer-id", "etl")["snapshot"] == 3
+
+
+def test_explains_a_tag_whose_snapshot_has_expired(tables: Any, program: Program) -> None:
+    table = orders(tables)
+    table.create_tag("second", 2)
+    for number in (1, 2, 3):
+        Path(table.table_path, "snapshot", f"snapshot-{number}").unlink()
+    condition = ("--filter", "id = 1")
+    found = explain(program, "db.orders", "--start", "full:tag:second", *condition)
+    assert (found["snapshot"], found["kind"], found["splits"]) == (2, "full", 1)
 
 
 def test_counts_requests_from_a_cold_start(tables: Any, program: Program) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import ConsumerManager, stream_read_builder
+from pypaimon.streaming import ConsumerManager, list_consumers, stream_read_builder
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from support.docs.cli_runs import Program
@@ -65,6 +65,16 @@ def test_an_expired_consumer_is_called_so(table: Any, program: Program) -> None:
     assert lag(program)["state"] == "behind"
 
 
+def test_a_consumer_that_has_read_nothing_begins_at_the_earliest_snapshot(table: Any, program: Program) -> None:
+    save(table, 0)
+    found = lag(program)
+    assert (found["state"], found["snapshots"], found["rows"]) == ("behind", 4, 5)
+    assert [each.lag for each in list_consumers(table)] == [4]
+    Path(str(table.table_path), "snapshot", "snapshot-1").unlink()
+    found = lag(program)
+    assert (found["state"], found["snapshots"], found["earliest"]) == ("behind", 3, 2)
+
+
 def test_shards_have_a_line_each_and_first_plans_are_reported(table: Any, program: Program) -> None:
     save(table, 2, "etl.shard-0-of-2")
     save(table, 3, "etl.shard-1-of-2.first-plan")
@@ -106,11 +116,12 @@ def test_max_lag_decides_the_exit_code(table: Any, program: Program, limit: str,
     assert ("more than " + limit in found.err) == (code == 3)
 
 
-@pytest.mark.parametrize(("next_snapshot", "state"), [(7, "ahead of the table"), (0, "expired")])
+@pytest.mark.parametrize(("next_snapshot", "state"), [(7, "ahead of the table"), (1, "expired")])
 def test_what_cannot_be_measured_is_above_every_limit(
     table: Any, program: Program, next_snapshot: int, state: str
 ) -> None:
     save(table, next_snapshot)
+    Path(str(table.table_path), "snapshot", "snapshot-1").unlink()
     found = program("lag", "db.orders", "--max-lag", "1000000")
     assert (found.code, found.err) == (3, f"paimon-stream: consumer etl is {state}\n")
 

@@ -186,6 +186,8 @@ def test_what_a_filter_leaves_out_and_what_has_expired(tables: Any, program: Pro
         for unmatched in ((), ("--unmatched", "drop"))
     ]
     assert shown == [["-U", "-D", "-D"], ["-U", "-D"]]
+    refused = program("tail", "db.orders", "--unmatched", "drop")
+    assert (refused.code, "--unmatched goes with --filter" in refused.err) == (2, True)
     assert len(tail(program, "--consumer-id", "etl")) == 1
     for status in ("shipped", "delivered"):
         change(table, "+U", (1, status, 1.5))

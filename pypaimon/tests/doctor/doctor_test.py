@@ -288,9 +288,18 @@ def test_overwrites_that_are_passed_over_are_a_warning(tmp_path: Path) -> None:
     table.commit([7], overwrite=True)
     finding = only(table, "overwrites")
     assert (finding.level, finding.facts) == (Level.WARNING, {"snapshots": [2]})
+    assert "Targets and live tables follow overwrites" in str(finding.advice)
     assert only(table, "files").facts["files"] == 1, "what it removed is gone"
     assert found(table, "overwrites", **{"streaming-read-append-overwrite": "true"}) == []
     assert "streaming-read-append-overwrite" in only(table, "damage", **{"streaming-read-overwrite": "true"}).text
+
+
+def test_rows_that_expire_are_noted(tmp_path: Path) -> None:
+    table = committed(tmp_path, 1, primary_key=True)
+    advice = only(table, "vanishing", **{"partition.expiration-time": "7 d"}).advice
+    assert "Targets and live tables follow it" in str(advice)
+    advice = only(table, "vanishing", **{"record-level.expire-time": "7 d"}).advice
+    assert "refuse tables with a primary key" in str(advice)
 
 
 def test_a_start_that_lacks_what_has_expired_is_a_warning(tmp_path: Path) -> None:

@@ -9,11 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, stream_read_builder
 from pypaimon.streaming.feeds.feed import Feed
 from pypaimon.streaming.feeds.feed_state import Share
+from pypaimon.streaming.testing import SmallTable
 from support.samples import SOAK, seeded, some
 from support.tables.fed_tables import KINDS, FedTable
 
@@ -238,7 +242,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StreamConfigError, match="worker 1 of 4, but this is worker"):
             feed.identity.place(share, state)
     filtered = Feed.of(builder_of(table).with_filter("k > 3"), "test")
-    with pytest.raises(StreamConfigError, match="filter was None, now Predicate"):
+    with pytest.raises(StreamConfigError, match="filter was none, now #0 > 3"):
         filtered.identity.place(Share(1, 4), state)
     with pytest.raises(StreamConfigError, match="has version 2"):
         feed.identity.place(Share(1, 4), {**state, "version": 2})
@@ -280,3 +284,28 @@ def test_a_start_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:
     builder = stream_read_builder(FedTable(tmp_path, "unaware").handle).with_start(timestamp="2100-01-01T00:00:00Z")
     with pytest.raises(StreamConfigError, match="does not exist yet"):
         Feed.of(builder, "test")
+
+
+def test_a_saved_filter_is_that_of_its_column_whatever_its_name(tmp_path: Path) -> None:
+    columns = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())])
+    table = SmallTable(tmp_path, columns=columns, keys=())
+
+    def feed(condition: str) -> Feed:
+        return Feed.of(table.builder().with_filter(condition), "test")
+
+    table.commit(*({"id": number, "a": "x", "b": "x"} for number in range(10)))
+    before = feed("b = 'x'")
+    reader = before.open(Share(), before.begin, 4, False)
+    batch, place = next(reader)
+    reader.close()
+    state = before.identity.state(Share(), place)
+    table.alter(SchemaChange.rename_column("b", "c"))
+    renamed = feed("c = 'x'")
+    left = renamed.open(Share(), renamed.identity.place(Share(), state), 4, False)
+    read = [row for each in (batch, *(rows for rows, _ in left)) for row in each["id"].to_pylist()]
+    assert sorted(read) == list(range(10))
+    # Another column in the place of the old one, under its name.
+    table.alter(SchemaChange.drop_column("c"))
+    table.alter(SchemaChange.add_column("b", AtomicType("STRING")))
+    with pytest.raises(StreamConfigError, match="filter was"):
+        feed("b = 'x'").identity.place(Share(), state)

@@ -5,16 +5,25 @@ from __future__ import annotations
 from copy import copy
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
     ConsumerConflictError,
     CorruptTableError,
+    StreamConfigError,
     StreamReadBuilder,
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.errors import AssignmentLostError
+from pypaimon.streaming.groups.group_settings import settings_text
+from pypaimon.streaming.groups.group_stream import GroupStreamBuilder
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.spec.spec_builder import resolved
+from pypaimon.streaming.testing import SmallTable
 from support.docs.cli_runs import Program
 from support.groups.members import BUCKETS, SESSION, Member, group, keys, write
 from support.stores.s3_server import S3Server
@@ -70,6 +79,16 @@ def test_shards_become_a_group_and_shards_again(written: Table) -> None:
     assert sorted(shard(0) + shard(1)) == list(range(60, 70))
 
 
+def test_a_group_of_an_id_at_0_begins_at_the_earliest_snapshot(written: Table) -> None:
+    manager = consumers_of(TableDirectory.of(written.handle()))
+    for first in (1, 2):
+        write(written, 50)
+        written.expire(first + 1)
+        # The first time of a reader without a group, the second time of the group itself.
+        manager.reset_consumer("etl", Consumer(0))
+        assert bounded(written) == [50]
+
+
 @pytest.mark.parametrize("which", ["state", "member"])
 def test_a_damaged_file_is_named(written: Table, which: str) -> None:
     with group(written).open_sync() as stream:
@@ -116,3 +135,23 @@ def test_late_writes_of_a_fenced_member_do_not_count(server: S3Server, tmp_path:
         other.end()
     assert sorted(lost) == list(range(BUCKETS))
     assert sorted(own + other.keys) == [*range(40), *range(50, 90)]
+
+
+def test_a_filter_on_another_column_of_the_same_name_is_another_one(tmp_path: Path) -> None:
+    columns = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())])
+    table = SmallTable(tmp_path, columns=columns, keys=())
+    table.commit({"id": 1, "a": "x", "b": "y"}, {"id": 2, "a": "y", "b": "x"})
+
+    def member(condition: str) -> GroupStreamBuilder:
+        builder = table.builder().with_poll_interval_ms(20).with_filter(condition)
+        return builder.new_group("etl", session_timeout=SESSION)
+
+    before = table.builder().with_filter("a = 'x'")
+    with member("a = 'x'").open_sync() as first:
+        assert next(first).rows["id"].to_pylist() == [1]
+        for old, new in (("a", "between"), ("b", "a"), ("between", "b")):
+            table.alter(SchemaChange.rename_column(old, new))
+        with pytest.raises(StreamConfigError, match="the group has other settings"):
+            next(member("a = 'x'").open_sync())
+    same = [settings_text(resolved(each)) for each in (before, table.builder().with_filter("b = 'x'"))]
+    assert same[0] == same[1]

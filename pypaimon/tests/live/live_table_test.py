@@ -257,7 +257,7 @@ def test_a_consumer_protects_what_is_not_read_yet(table: SmallTable) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (lambda builder: builder.with_projection(["name"]), StreamConfigError, "id of the primary key of db.small"),
+        (lambda builder: builder.with_projection(["name"]), StreamConfigError, "id of the primary key is not read"),
         (lambda builder: builder.with_start("latest"), StreamConfigError, "leave out with_start"),
         (lambda builder: builder.with_include_row_kind(False), StreamConfigError, "without the kinds"),
         (lambda builder: builder.with_range(1, 1), StreamConfigError, "a part of a table's history"),

@@ -11,7 +11,7 @@ import pytest
 from pypaimon.streaming import BlockingBatch
 from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
 from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore, MemoryBound
-from pypaimon.streaming.live.row_store import RowStore, TableVersion
+from pypaimon.streaming.live.row_store import HeldColumns, RowStore, TableVersion
 from pypaimon.streaming.testing import SmallTable
 from support.tables.live_tables import in_order
 
@@ -49,9 +49,9 @@ def test_nobody_sees_a_part_of_a_snapshot(plans: list[list[BlockingBatch]], begi
     assert len(changes) > 5
     rows: RowStore
     if begins == "in memory":
-        rows = ArrowRowStore(state[0].schema, state[0].rows.schema, MemoryBound(max_bytes))
+        rows = ArrowRowStore(HeldColumns.of(state[0]), MemoryBound(max_bytes))
     else:
-        rows = DuckDBRowStore(state[0].schema, state[0].rows.schema, MemoryBound(0))
+        rows = DuckDBRowStore(HeldColumns.of(state[0]), MemoryBound(0))
     for batch in state:
         rows = rows.apply(batch, None)
     rows.publish(TableVersion(1))

@@ -14,7 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import CorruptTableError, IncrementalDiffScanner, StreamConfigError, TableChangedError
+from pypaimon.streaming import (
+    CorruptTableError,
+    IncrementalDiffScanner,
+    StreamConfigError,
+    TableChangedError,
+    compact,
+)
 from pypaimon.streaming.compaction import rewrite_file_index
 from pypaimon.streaming.options.stream_options import CatchUp, OnOverwrite
 from pypaimon.streaming.scanning.parts import steps_ahead
@@ -236,6 +242,30 @@ def test_the_diff_scanner_is_usable_alone(catalog: Any) -> None:
     assert sorted(read.to_arrow(plan.splits())["v"].to_pylist()) == ["a4", "a5", "a6", "b4", "b5", "b6"]
     with pytest.raises(StreamConfigError, match="must be before"):
         IncrementalDiffScanner(table).scan(7, 7)
+
+
+def test_the_diff_scanner_leaves_out_postponed_rows(catalog: Any) -> None:
+    table = create(catalog, ["id"], bucket="-2")
+    commits(table, 1)
+    compacted = compact(table).new_snapshot_ids[-1]
+    commits(table, 1, first=5)
+    read = table.new_stream_read_builder().new_read()
+
+    def changes(start: int, end: int) -> list[dict[str, Any]]:
+        return sorted(read.to_arrow(IncrementalDiffScanner(table).scan(start, end).splits()).to_pylist(), key=str)
+
+    found = [{"_row_kind": "+I", "id": 0, "v": "a0"}, {"_row_kind": "+I", "id": 100, "v": "b0"}]
+    assert changes(1, compacted) == changes(1, compacted + 1) == found
+    assert changes(compacted, compacted + 1) == []
+
+
+def test_the_diff_scanner_heeds_scan_partitions(catalog: Any) -> None:
+    table = create_table(catalog, "p", SCHEMA, database="d", partition_keys=["v"])
+    for number in range(3):
+        write(table, {"id": [number, number], "v": ["x", "y"]})
+    of_x = table.copy({"scan.partitions": "v=x"})
+    (split,) = IncrementalDiffScanner(of_x).scan(1, 2).splits()
+    assert split.partition.to_dict() == {"v": "x"}
 
 
 def test_a_file_that_gets_other_indexes_is_no_new_file(catalog: Any) -> None:

@@ -48,6 +48,7 @@ def table(tmp_path: Path) -> Table:
         ({"mode": "files", "columns": "a"}, "hands out files"),
         ({"start": "latest", "start.tag": "x"}, "are both set"),
         ({"start": "latest", "start.full": "true"}, "goes with 'start.tag'"),
+        ({"unmatched": "drop"}, "'unmatched' goes with 'filter'"),
         ({"columns": "a,,b"}, "give names with commas between"),
         ({"path": "/x"}, "'table' and 'path'"),
         ({"include-row-kind": "yes"}, "true or false"),
