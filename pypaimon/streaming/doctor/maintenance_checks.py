@@ -102,7 +102,7 @@ def unfinished(seen: Examination) -> Iterator[Finding]:
         number = len(seen.unfinished_plans)
         text = f"{count(number, 'run')} of maintenance {'has' if number == 1 else 'have'} not ended, or "
         text += f"{'is' if number == 1 else 'are'} running now: {names(seen.unfinished_plans)}."
-        advice = "The next run finishes it: paimon-stream maintain."
+        advice = "If it was stopped, the first run after 15 minutes ends it: paimon-stream maintain."
         yield Finding(Level.WARNING, text, advice, {"plans": list(seen.unfinished_plans)})
 
 

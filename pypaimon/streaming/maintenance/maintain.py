@@ -34,7 +34,7 @@ from pypaimon.streaming.maintenance.branch_files import MAIN, is_being_created, 
 from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
 from pypaimon.streaming.maintenance.needed_files import NeededFiles, candidates_of, kept_roots
 from pypaimon.streaming.maintenance.orphans import OldFiles
-from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, unfinished_plans
+from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, plans_of_runs, unfinished_plans
 from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.preparation import Compact, Preparation
@@ -162,7 +162,11 @@ class TableRun:
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
             running = self._running(
-                [path for path, files in unfinished.items() if len(unreferenced(files, needed)) < len(files)]
+                [
+                    path
+                    for path, files in unfinished.items()
+                    if plans_of_runs([path.rpartition("/")[2]]) or len(unreferenced(files, needed)) < len(files)
+                ]
             )
             # A million names take much memory, which the deletion needs.
             del needed, old, candidates
@@ -193,9 +197,10 @@ class TableRun:
         return PackedFiles(OldFiles(self._directory.store, self._table.paths, self._orphans_before).of_table(homes))
 
     def _running(self, plans: Sequence[str]) -> set[str]:
-        """The plans that another run may be carrying out, among those whose files are still needed.
+        """The plans among these that another run may be carrying out: the young ones.
 
-        A rollback, and a writer of tags, look for them.
+        A rollback, and a writer of tags, look for them. Files that are gone do not say that their run has ended: it may
+        still delete a snapshot, also one whose files a tag keeps, or that this run has deleted and a rollback restores.
         """
         if not plans:
             return set()

@@ -70,8 +70,8 @@ def pinned(
         if plans:
             raise MaintenanceConflictError(
                 directory.table.table_path,
-                f"consumer/{plans[0]} is the plan of a maintenance run that has not ended; if it was killed, the next "
-                "maintain ends it",
+                f"consumer/{plans[0]} is the plan of a maintenance run that has not ended; if it was killed, the first "
+                "maintain after 15 minutes ends it",
             )
     except BaseException:
         consumers.delete(name)

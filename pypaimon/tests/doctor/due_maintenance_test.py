@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,15 @@ def test_it_names_what_tags_and_stopped_runs_have_left(table: Table) -> None:
     table.handle().create_tag("young", 12)
     maintain(table.handle())
     (table.path / "consumer").mkdir(exist_ok=True)
-    (table.path / "consumer" / "maintenance-x").write_text('{"version": 1, "files": []}')
+    plan = table.path / "consumer" / "maintenance-x"
+    plan.write_text('{"version": 1, "files": []}')
     found = findings(table)
     assert found["kept_by_tags"][0].text == "1 tag (kept) keeps the files of snapshots that have expired."
     assert found["unfinished"][0].level is Level.WARNING
     assert found["unfinished"][0].text == "1 run of maintenance has not ended, or is running now: maintenance-x."
+    maintain(table.handle())
+    assert findings(table)["unfinished"], "it may be running"
+    os.utime(plan, (time.time() - 3600,) * 2)
     maintain(table.handle())
     assert not findings(table)["unfinished"]
 

@@ -160,7 +160,7 @@ def test_files_of_an_unfinished_plan_are_checked_again_too(table: Table, monkeyp
 
 
 def test_the_plan_of_a_run_under_way_stays(table: Table) -> None:
-    """A rollback looks for it. One that is old has died, and its files are needed by something newer."""
+    """A rollback looks for it. One that is old has died; what it names may be needed by something newer."""
     (table.path / "consumer").mkdir(exist_ok=True)
     plan = table.path / "consumer" / "maintenance-of-another"
     needed = needed_files(table.path)

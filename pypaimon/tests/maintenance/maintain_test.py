@@ -307,7 +307,13 @@ def test_a_run_that_is_killed_is_finished_by_the_next(table: Table, tmp_path_fac
         assert needed_files(killed.path) <= files_of(killed.path), f"killed before request {step}"
         maintain(killed.handle(), LATEST_ONLY)
         assert files_of(killed.path) == files_of(done.path), f"killed before request {step}"
-        assert killed.ids() == [6] and not list((killed.path / "consumer").glob("maintenance-*"))
+        assert killed.ids() == [6]
+        # A young plan may be that of a run that is still under way, and stays.
+        for plan in (killed.path / "consumer").glob("maintenance-*"):
+            os.utime(plan, (time.time() - 3600,) * 2)
+        maintain(killed.handle(), LATEST_ONLY)
+        assert files_of(killed.path) == files_of(done.path), f"killed before request {step}"
+        assert not list((killed.path / "consumer").glob("maintenance-*"))
         shutil.rmtree(killed.path.parents[1])
 
 

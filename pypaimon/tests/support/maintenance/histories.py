@@ -36,6 +36,8 @@ from support.maintenance.race_histories import (
     replacement_killed,
     replacement_never_finished,
     rollback_as_latest_in_a_rollback,
+    rollback_behind_a_second_run,
+    rollback_behind_the_same_run,
     rollback_killed_during_a_run,
     slow_changelog_of_a_compaction,
     tag_goes,
@@ -387,6 +389,8 @@ HARMLESS = (
     History("nobody finishes the replacement of everything", "", replacement_never_finished),
     History("two rollbacks at once", "", two_rollbacks, refused=True),
     History("a rollback as latest ends inside of a rollback", "", rollback_as_latest_in_a_rollback),
+    History("a second run ends inside of a run, before a rollback", "", rollback_behind_a_second_run, refused=True),
+    History("two runs expire the same before a rollback", "", rollback_behind_the_same_run, refused=True),
     History("a tag of a branch goes in a fast-forward", "", tag_of_a_branch_goes),
 )
 """What looks like damage, and what random histories have found."""

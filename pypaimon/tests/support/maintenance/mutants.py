@@ -44,6 +44,8 @@ from support.maintenance.race_histories import (
     hints_of_two_runs,
     replacement_in_a_run,
     replacement_never_finished,
+    rollback_behind_a_second_run,
+    rollback_behind_the_same_run,
     two_rollbacks,
 )
 from support.maintenance.stage import Stage
@@ -245,6 +247,18 @@ MUTANTS = (
         "a reader does not look before it saves", ("M5",), _set(Progress, "_check", lambda *_: None), IDLE_CONSUMERS
     ),
     Mutant("a run writes no plan", ("M1", "M3", "M4"), _without_plan, history=histories.rollback_in_a_run),
+    Mutant(
+        "a plan goes whose files only it names",
+        ("M4",),
+        _set(maintain, "plans_of_runs", lambda _: []),
+        history=rollback_behind_a_second_run,
+    ),
+    Mutant(
+        "a plan goes that another run has carried out",
+        ("M4",),
+        _set(maintain, "plans_of_runs", lambda _: []),
+        history=rollback_behind_the_same_run,
+    ),
     Mutant(
         "a rollback pins nothing",
         ("M1", "M3", "M4"),

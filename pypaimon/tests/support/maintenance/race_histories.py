@@ -330,6 +330,35 @@ def rollback_as_latest_in_a_rollback(stage: Stage) -> None:
         raise BrokenLawError(f"M4: {stage.actors.ids()} is left of a rollback to 2")
 
 
+def rollback_behind_a_second_run(stage: Stage) -> None:
+    """A run is slow. A second one finds nothing that only the first one's plan names, and then a user rolls back."""
+
+    def roll_back() -> None:
+        stage.expire(MaintenancePolicy(min_snapshots=99))
+        stage.roll_back("t")
+
+    stage.tag("t", stage.commit("a"))
+    stage.commit("b")
+    stage.when("delete", "/snapshot/snapshot-1", roll_back)
+    stage.expire()
+    stage.check_roots()
+
+
+def rollback_behind_the_same_run(stage: Stage) -> None:
+    """A second run has expired what a slow one is about to, and a rollback would restore it from a tag."""
+
+    def roll_back() -> None:
+        stage.expire()
+        stage.roll_back("t")
+
+    for name in "abcd":
+        stage.commit(name)
+    stage.tag("t", 1)
+    stage.when("delete", "/snapshot/snapshot-3", roll_back)
+    stage.expire()
+    stage.check_roots()
+
+
 def _begin_replacement(stage: Stage) -> None:
     """A branch that has no snapshot in common with main any more, and so will replace all of it."""
     stage.tag("t", stage.commit("a"))
