@@ -106,16 +106,9 @@ class RangeScanner:
             raise StreamConfigError(f"{self._between.given}: the start comes after the end; swap them.")
         if start == end or self._snapshots.latest_id() is None:
             return None
-        if self._mode is not BetweenMode.DIFF:
-            return self._changes(start, end, resumes)
-        last = self._snapshot(end)
-        return self._whole(last) if start == _BEFORE_ALL else self._diff(self._snapshot(start), last)
-
-    def _whole(self, end: Snapshot) -> SnapshotRange:
-        """The difference of a state and the empty table before snapshot 1."""
-        if self._snapshots.earliest_id() != _BEFORE_ALL + 1:
-            raise self._checks.expired(_BEFORE_ALL + 1)
-        return SnapshotRange.of(Span(_BEFORE_ALL, end, is_diff=True))
+        if self._mode is BetweenMode.DIFF:
+            return self._diff(self._snapshot(start), self._snapshot(end))
+        return self._changes(start, end, resumes)
 
     def _between_tags(self, start: Snapshot, end: Snapshot, resumes: bool) -> SnapshotRange | None:
         if self._between.tag_to_snapshot:
@@ -137,9 +130,9 @@ class RangeScanner:
         last = self._snapshots.earlier_or_equal_time_mills(end) or latest
         if self._mode is not BetweenMode.DIFF:
             return self._changes(earliest.id - 1 if first is None else first.id, last.id, resumes)
-        # The state before a later earliest snapshot has expired.
+        # Before snapshot 1 the table was empty. The state before a later earliest snapshot has expired.
         if first is None and earliest.id == _BEFORE_ALL + 1:
-            return self._whole(last)
+            return SnapshotRange.of(Span(_BEFORE_ALL, last, is_diff=True))
         return self._diff(earliest if first is None else first, last)
 
     def _to_auto_tag(self, name: str) -> SnapshotRange | None:

@@ -365,7 +365,7 @@ def test_files_are_taken_back_off_the_event_loop(tmp_path: Path, is_cancelled: b
     target: Any = PaimonTarget(copy.handle())
     apply, roll_back = target.apply, target._plans._table.roll_back
     calls, deleting = 0, list[threading.Thread]()
-    applied = threading.Event()
+    applied, cancelled = threading.Event(), threading.Event()
 
     def failing(batch: Any) -> None:
         nonlocal calls
@@ -375,6 +375,8 @@ def test_files_are_taken_back_off_the_event_loop(tmp_path: Path, is_cancelled: b
             applied.set()
             if not is_cancelled:
                 raise UnreadableError
+            # Else it may be done before it is cancelled.
+            assert cancelled.wait(60)
 
     def noted() -> None:
         deleting.append(threading.current_thread())
@@ -387,6 +389,9 @@ def test_files_are_taken_back_off_the_event_loop(tmp_path: Path, is_cancelled: b
         await asyncio.to_thread(applied.wait)
         if is_cancelled:
             copying.cancel()
+            # The copy learns of it in this turn of the loop.
+            await asyncio.sleep(0)
+            cancelled.set()
         with pytest.raises(asyncio.CancelledError if is_cancelled else UnreadableError):
             await copying
         return threading.current_thread()

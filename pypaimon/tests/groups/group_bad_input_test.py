@@ -151,7 +151,10 @@ def test_a_filter_on_another_column_of_the_same_name_is_another_one(tmp_path: Pa
         assert next(first).rows["id"].to_pylist() == [1]
         for old, new in (("a", "between"), ("b", "a"), ("between", "b")):
             table.alter(SchemaChange.rename_column(old, new))
-        with pytest.raises(StreamConfigError, match="the group has other settings"):
-            next(member("a = 'x'").open_sync())
+        with (
+            member("a = 'x'").open_sync() as other,
+            pytest.raises(StreamConfigError, match="the group has other settings"),
+        ):
+            next(other)
     same = [settings_text(resolved(each)) for each in (before, table.builder().with_filter("b = 'x'"))]
     assert same[0] == same[1]

@@ -102,12 +102,6 @@ class TestEnds:
         keyed.expire(2)
         assert values(3) == [3]
 
-    def test_a_difference_from_0_is_the_state(self, keyed: Table) -> None:
-        def values(end: int) -> list[int]:
-            return sorted(all_keys(keyed.builder().with_range(0, end, "diff")))
-
-        assert values(3) == [1, 3, 4, 5, 6, 7, 8]
-
     def test_automatic_tags(self, table: Table) -> None:
         for name, number in (("2026-01-30", 3), ("2026-02-01", 5), ("mine", 4), ("2026-02-03", 6)):
             table.handle().create_tag(name, number)
@@ -126,7 +120,7 @@ class TestEnds:
         [
             ((1, 6), {}, PositionExpiredError, "Snapshot 2 has expired"),
             ((-1, 6), {}, PositionExpiredError, "has expired"),
-            ((0, 6), {"mode": "diff"}, PositionExpiredError, "Snapshot 1 has expired"),
+            ((0, 6), {"mode": "diff"}, PositionExpiredError, "Snapshot 0 has expired"),
             ((5, 7), {}, PositionBeyondLatestError, "Snapshot 7 is beyond the latest"),
             ((5, 7), {"mode": "diff"}, PositionBeyondLatestError, "Snapshot 7 is beyond the latest"),
             ((6, 5), {}, StreamConfigError, "swap them"),

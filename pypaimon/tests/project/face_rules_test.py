@@ -103,7 +103,7 @@ def test_targets_take_the_place_then_the_table_then_the_keys(names: dict[str, An
         for name, value in names.items()
         if re.fullmatch(r"\w+Target", name) and name not in ("Target", "DatabaseTarget")
     }
-    assert len(shapes) == 8
+    assert len(shapes) == 9
     for name, shape in shapes.items():
         known = ["connection", "catalog", "directory", "table", "keys"]
         assert shape == [each for each in known if each in shape], name

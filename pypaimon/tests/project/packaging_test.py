@@ -29,9 +29,9 @@ pytestmark = pytest.mark.slow
 
 IMPORT_ALL = """
 import importlib, pkgutil, pypaimon.streaming as ours
-ours_of_extras = "pypaimon.streaming.feeds.ray", "pypaimon.streaming.feeds.torch"
+of_extras = tuple(f"pypaimon.streaming.{name}" for name in ("cli", "feeds.mixed", "feeds.ranks", "feeds.ray", "feeds.torch"))
 for module in pkgutil.walk_packages(ours.__path__, "pypaimon.streaming."):
-    if not module.name.startswith(("pypaimon.streaming.cli", *ours_of_extras)):
+    if not module.name.startswith(of_extras):
         importlib.import_module(module.name)
 print(ours.__file__)
 """
@@ -168,7 +168,7 @@ def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     assert metadata.license_files == ["LICENSE", "NOTICE"]
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description
-    formats, targets = {"lance", "mosaic", "vortex"}, {"delta", "duckdb", "iceberg", "postgres", "sqlite"}
+    formats, targets = {"lance", "mosaic", "vortex"}, {"delta", "duckdb", "iceberg", "mysql", "postgres", "sqlite"}
     uses = {"bench", "cli", "dev", "docs", "fast", "otel", "spark", "test", "test-feeds", "torch", "ray"}
     assert set(metadata.provides_extra or []) == uses | formats | targets
     assert "pypaimon" in {Requirement(str(each)).name for each in metadata.requires_dist or []}
