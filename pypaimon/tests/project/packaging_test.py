@@ -29,7 +29,8 @@ pytestmark = pytest.mark.slow
 
 IMPORT_ALL = """
 import importlib, pkgutil, pypaimon.streaming as ours
-of_extras = tuple(f"pypaimon.streaming.{name}" for name in ("cli", "feeds.mixed", "feeds.ranks", "feeds.ray", "feeds.torch"))
+names = "cli", "feeds.mixed", "feeds.ranks", "feeds.ray", "feeds.torch"
+of_extras = tuple(f"pypaimon.streaming.{name}" for name in names)
 for module in pkgutil.walk_packages(ours.__path__, "pypaimon.streaming."):
     if not module.name.startswith(of_extras):
         importlib.import_module(module.name)
