@@ -16,7 +16,8 @@ COLUMNS = ("auction", "bidder", "price", "date_time", "extra")
 INTERVAL = "1 s"
 FEW, ALONE = 10, {"write-only": "true"}
 NOTE = f"""`INSERT INTO sink SELECT {", ".join(COLUMNS)} FROM source`, until all bids are
-committed. Flink is a streaming job, whose checkpoints commit every {INTERVAL}; its start is that of {FEW} bids."""
+committed. Flink is a streaming job, whose checkpoints commit every {INTERVAL}; its start is that of {FEW} bids,
+measured apart, so the seconds of a small run may be negative."""
 
 
 def sections(engines: dict[str, Engine], directory: Path, scale: float) -> Iterator[Section]:
