@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -31,7 +33,8 @@ class ObjectReads:
     The client serves S3-like stores that pypaimon's own FileIO classes would reach through Arrow, with keys from the
     table's options or the current token of a REST catalog. The FileIO serves everything else, including all files of a
     custom FileIO. The first request of the client that fails is repeated by the FileIO. If both miss the object, the
-    client is trusted. If they disagree, the FileIO serves this bucket from then on. Thread-safe.
+    client is trusted. If they disagree, and it was not written in between, the FileIO serves this bucket from then on.
+    Thread-safe.
 
     Args:
         file_io: The table's FileIO.
@@ -247,7 +250,7 @@ class ObjectReads:
         except OSError as error:
             if client.trusted or isinstance(error, BusyError):
                 raise
-            return _second_opinion(client, error, otherwise)
+            return _second_opinion(client, error, partial(request, client, key), otherwise)
         client.trusted = True
         return answer
 
@@ -317,7 +320,7 @@ def _note_ignored(client: ObjectClient, why: str) -> None:
     _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=why)
 
 
-def _second_opinion(client: ObjectClient, error: OSError, otherwise: Callable[[], T]) -> T:
+def _second_opinion(client: ObjectClient, error: OSError, again: Callable[[], T], otherwise: Callable[[], T]) -> T:
     """Repeat a failed request by the FileIO, and decide which of the two serves the bucket from now on."""
     missing = isinstance(error, FileNotFoundError)
     try:
@@ -329,6 +332,12 @@ def _second_opinion(client: ObjectClient, error: OSError, otherwise: Callable[[]
         else:
             _give_up(client, error)
         raise
+    if missing:
+        # The object may have been written between the two requests: that is no disagreement.
+        with suppress(OSError, NotServedError):
+            answer = again()
+            client.trusted = True
+            return answer
     _give_up(client, error)
     return answer
 

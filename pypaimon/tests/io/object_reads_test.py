@@ -416,6 +416,18 @@ def test_what_the_file_io_misses_too_makes_it_trusted(server: S3Server) -> None:
     assert costs == [{"GET": 1, "HEAD": 1}, {"GET": 1}, {"GET": 1}]
 
 
+def test_an_object_that_appears_between_both_requests_is_no_disagreement(server: S3Server) -> None:
+    path = server.put("late", b"x")
+    store = store_of(file_io_of(server))
+    costs = []
+    with server.failing("late", 404):
+        for _ in range(2):
+            with server.asked() as asked:
+                assert store.read(path) == b"x"
+            costs.append(methods(asked))
+    assert costs == [{"GET": 3, "HEAD": 1}, {"GET": 1}]
+
+
 def test_what_fails_for_now_or_for_both_decides_nothing(server: S3Server) -> None:
     path = server.put("undecided", b"x")
     store = store_of(file_io_of(server))
