@@ -847,7 +847,8 @@ def _by_bucket(found: dict[str, Any]) -> dict[str, list[Row]]:
     for bucket, end in found["ends"]:
         buckets.setdefault(bucket, []).extend(found["rows"][start:end])
         start = end
-    return buckets
+    # A bucket whose rows are all deleted goes with its files.
+    return {bucket: rows for bucket, rows in buckets.items() if rows}
 
 
 def _differences(javas: list[str], ours: list[str]) -> str:
