@@ -333,7 +333,7 @@ def _second_opinion(client: ObjectClient, error: OSError, again: Callable[[], T]
             _give_up(client, error)
         raise
     if missing:
-        # The object may have been written between the two requests: that is no disagreement.
+        # The object may have been written between the two requests, and then both were right.
         with suppress(OSError, NotServedError):
             answer = again()
             client.trusted = True

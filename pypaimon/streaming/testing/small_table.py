@@ -65,7 +65,7 @@ class SmallTable:
         )
         self.catalog.create_database(name.partition(".")[0], True)
         self.catalog.create_table(name, self._schema, False)
-        # The millisecond in which it is created tells a table from others: the next one gets another.
+        # A table is known by the millisecond in which it was created, so the next one gets another.
         created = time.time_ns() // 1_000_000
         while time.time_ns() // 1_000_000 == created:
             pass

@@ -39,7 +39,8 @@ def test_four_times_as_many_rows_take_no_more_memory(
 ) -> None:
     monkeypatch.setattr(file_reading, "_BATCH_ROWS", 2048)
     few, many = (peak(tmp_path / str(rows), rows, options, full=full) for rows in (ROWS, 4 * ROWS))
-    assert many < 1.25 * few
+    # The names and statistics of four times as many files are a fifth; the rows would be more than the whole.
+    assert many < 1.5 * few
 
 
 def peak(directory: Path, rows: int, options: dict[str, str], *, full: bool) -> int:

@@ -416,7 +416,7 @@ def test_what_the_file_io_misses_too_makes_it_trusted(server: S3Server) -> None:
     assert costs == [{"GET": 1, "HEAD": 1}, {"GET": 1}, {"GET": 1}]
 
 
-def test_an_object_that_appears_between_both_requests_is_no_disagreement(server: S3Server) -> None:
+def test_an_object_that_appears_between_both_requests_keeps_the_client(server: S3Server) -> None:
     path = server.put("late", b"x")
     store = store_of(file_io_of(server))
     costs = []
