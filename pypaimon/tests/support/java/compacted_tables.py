@@ -682,7 +682,7 @@ class CompactedTable:
         javas = Counter(frozenset(unit["files"]) for unit in answer["units"])
         ours, files = _due(self.table, full=full)
         if full:
-            # Each full compaction of ours drops what deletion vectors mark; Java leaves a clustered highest level alone.
+            # Each full compaction of ours drops rows that are deleted; Java leaves a clustered highest level alone.
             ours = Counter({unit: 1 for unit in ours if unit in javas or not any(files[name][2] for name in unit)})
         if not clusters and not self._kind.is_evolving:
             ours, javas = _by_size(ours, files), _by_size(javas, files)
