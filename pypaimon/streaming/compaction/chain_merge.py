@@ -6,6 +6,7 @@ As Java's procedure `compact_chain_table` does. Java's rules: docs/java-semantic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +41,13 @@ from pypaimon.streaming.model.row_kinds import INSERT
 from pypaimon.streaming.model.system_columns import SYSTEM_TYPES, VALUE_KIND
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_table
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable, on_branch
 from pypaimon.streaming.paimon.internals import DataField
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
-from pypaimon.streaming.planning.chain_plans import ChainPartition, ChainStarts, places_in_chain
+from pypaimon.streaming.planning.chain_plans import ChainPartition, ChainStarts, in_chain_order, places_in_chain
 from pypaimon.streaming.planning.planner_state import Following, ReadingFull
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
@@ -144,16 +147,22 @@ class ChainTable:
         target = PaimonTable(on_branch(handle, chain.snapshot))
         target = under_latest_schema(target, target.new_directory())
         _check_mergeable(given.name, delta, target)
-        plans = SnapshotPlans(stream.directory, stream.schema, stream.options)
+        # Not the settings of the stream, because options such as `scan.bucket` would leave out rows.
+        everything = StreamOptions(start=Start(StartMode.LATEST_FULL))
+        plans = SnapshotPlans(stream.directory, stream.schema, everything)
         return ChainTable(given.name, delta, target, stream, starts, plans, new_read(stream))
 
     def partitions(self, spec: PartitionSpec) -> list[bytes]:
         """The partitions of the delta branch that match a spec, serialised, those of a chain in its order."""
-        latest = self.stream.directory.snapshots.get_latest_snapshot()
-        if latest is None:
-            return []
-        rows = TableState(self.stream.directory, latest).partitions(spec)
-        return self._in_order(sorted(rows))
+        directory, key_count = self.stream.directory, self.starts.chain_keys(self.delta.schema)
+        for _ in range(_ROUNDS):
+            latest = directory.snapshots.get_latest_snapshot()
+            if latest is None:
+                return []
+            with suppress(PositionExpiredError), self._reading(latest):
+                rows = TableState(directory, latest).partitions(spec)
+                return in_chain_order(sorted(rows), self.delta.partition_fields, key_count)
+        raise CommitConflictError(f"Snapshots of {self.delta.name} expire before they are read.", advice="Keep more.")
 
     def merge(self, row: bytes, *, overwrite: bool, dry_run: bool) -> CompactionReport:
         """Merge one partition."""
@@ -198,25 +207,20 @@ class ChainTable:
             advice="Merge it again with overwrite=True.",
         )
 
-    def _in_order(self, rows: list[bytes]) -> list[bytes]:
-        key_count = self.starts.chain_keys(self.delta.schema)
-
-        def earlier(row: bytes) -> int:
-            return places_in_chain(row, rows, self.delta.partition_fields, key_count).count(-1)
-
-        return sorted(rows, key=earlier)
-
     def _planned(self, row: bytes) -> _Merge | None:
         """Returns None if the delta branch does not have the partition."""
         found: ReadingFull | Following = self.starts.find()
         if isinstance(found, Following) or not found.snapshot.id:
             return None
         delta, whole = found.snapshot, None if found.chain is None else found.chain.snapshot
-        with SnapshotRangeValidator(self.stream.directory, with_changelogs=False).reading(delta):
+        with self._reading(delta):
             partition = ChainPartition.of(self.starts, self.plans, delta, whole, row)
         if partition is None:
             return None
         return _Merge(self, partition, delta, whole)
+
+    def _reading(self, delta: Snapshot) -> AbstractContextManager[None]:
+        return SnapshotRangeValidator(self.stream.directory, with_changelogs=False).reading(delta)
 
     def _written(self, merge: _Merge) -> list[CompactionResult]:
         """New files of the snapshot branch with the rows of a partition. If it fails, they are deleted."""
@@ -358,7 +362,11 @@ def _first_change(
             return number
         if found.commit_kind == COMPACT:
             continue
-        entries = directory.manifests.entries(directory.manifests.manifest_list(found.delta_manifest_list))
+        try:
+            entries = directory.manifests.entries(directory.manifests.manifest_list(found.delta_manifest_list))
+        except FileNotFoundError:
+            # It has expired meanwhile.
+            return number
         if any(map(concerns, set(entries["partition"].to_pylist()))):
             return number
     return None

@@ -391,6 +391,12 @@ class _Chains:
         return known[encoded.indices.to_numpy(zero_copy_only=False)] if len(known) else known
 
 
+def in_chain_order(rows: Sequence[bytes], fields: Sequence[DataField], key_count: int) -> list[bytes]:
+    """Partitions, those of each chain in its order."""
+    columns = decode_columns(pa.array(rows, pa.binary()), fields)
+    return [rows[index] for index in np.argsort(_ranks(columns[-key_count:], len(rows)), kind="stable")]
+
+
 def _ranks(columns: Sequence[pa.Array], count: int) -> _Numbers:
     """Numbers in Java's order of these values, the same for equal ones."""
     if not columns or not count:

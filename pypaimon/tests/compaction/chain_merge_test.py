@@ -12,9 +12,10 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import compact
+from pypaimon.streaming import compact, maintain
 from pypaimon.streaming.compaction import compact_chain_table
-from pypaimon.streaming.errors import CommitConflictError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import CommitConflictError, CommitFailedError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.model.time_patterns import TimePattern
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.docs.cli_runs import Program
 from support.samples import SOAK, sample_seed
@@ -141,6 +142,14 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert files(chain) == before
 
 
+def test_options_of_reads_leave_out_no_row(tmp_path: Path) -> None:
+    chain = begun(tmp_path)
+    compact_chain_table(chain.handle(scan__bucket="0"), {"region": "eu", "day": THIRD})
+    assert whole(chain) == MERGED_ROWS
+    with pytest.raises(StreamConfigError, match="Partition filter"):
+        compact_chain_table(chain.handle(scan__partitions="region=eu,day=1"), {"region": "eu", "day": FOURTH})
+
+
 def test_readers_of_deletion_vectors_see_what_was_merged(tmp_path: Path) -> None:
     chain = begun(tmp_path, **{"deletion-vectors.enabled": "true"})
     compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
@@ -158,6 +167,14 @@ def late_whole(chain: ChainTable) -> None:
 def compactions(chain: ChainTable) -> None:
     for branch in (SNAPSHOT, DELTA):
         compact(chain.branch(branch), full=True)
+
+
+def expiry(chain: ChainTable) -> None:
+    """What is merged is rewritten, and the files that are read are deleted."""
+    compactions(chain)
+    for branch in (SNAPSHOT, DELTA):
+        last = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1", "snapshot.time-retained": "1 ms"}
+        maintain(chain.branch(branch).copy(last))
 
 
 def others(chain: ChainTable) -> None:
@@ -184,6 +201,7 @@ MEANWHILE: dict[str, tuple[Callable[[ChainTable], None], list[list[tuple[int, st
     # Before the merge begins it is the whole partition, and after it is merged an addition to it.
     "whole rows": (late_whole, [LATE, [(8, "v8")]]),
     "compactions": (compactions, [MERGED_ROWS]),
+    "expiry": (expiry, [MERGED_ROWS]),
     "other partitions": (others, [MERGED_ROWS]),
     "the same merge": (same_merge, [MERGED_ROWS]),
     "the merge before": (merge_before, [MERGED_ROWS]),
@@ -203,16 +221,19 @@ def test_nothing_is_lost_beside_others(tmp_path: Path, what: str) -> None:
         table.file_io.interruption = number, lambda chain=chain: action(chain)
         try:
             compact_chain_table(table, {"region": "eu", "day": THIRD})
-        except CommitConflictError:
+        # A commit fails if the latest snapshot expires while it is read. The branches have different columns if one got
+        # another schema before it was looked at, and the other after.
+        except (CommitConflictError, CommitFailedError, UnsupportedTableError):
             conflicts += 1
             compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
         if table.file_io.interruption is not None:
             break
-        assert whole(chain) in outcomes, number
-        assert {path for path in chain.path.rglob("*.parquet") if "bucket" in str(path)}
+        # During the last look at the delta branch, which is made of requests at the same time, it may be too late.
+        is_late = what == "changes" and table.file_io.steps - number < 2
+        assert whole(chain) in [*outcomes, *([MERGED_ROWS] if is_late else [])], number
     assert STEP < number < LAST - STEP
     if SOAK:
-        assert bool(conflicts) is (what not in ("compactions", "other partitions"))
+        assert bool(conflicts) is (what not in ("compactions", "other partitions")), conflicts
 
 
 def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
@@ -268,6 +289,21 @@ def test_partitions_that_java_would_leave_out_are_refused_by_name(tmp_path: Path
         compact_chain_table(untimed.handle(), {"region": "eu", "day": 11})
     # A chain without a whole partition needs no times.
     assert len(compact_chain_table(untimed.handle(), {"region": "us", "day": 3}).new_snapshot_ids) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "exact", "others"),
+    [
+        ("yyyyMMdd", ["20260228", "20240229"], ["20260229", "20260431"]),
+        ("yyyy-M-d", ["2026-1-5", "2026-10-15"], ["2026-01-05"]),
+        ("yy/MM/dd HH:mm:ss.SSS", ["26/01/02 03:04:05.060"], ["26/01/02 24:00:00.000"]),
+    ],
+)
+def test_a_time_is_exact_if_java_writes_the_same_text(pattern: str, exact: list[str], others: list[str]) -> None:
+    times = TimePattern(pattern)
+    assert [times.exact_nanos(text) for text in exact] == [times.nanos(text) for text in exact]
+    assert None not in map(times.nanos, (*exact, *others))
+    assert [times.exact_nanos(text) for text in others] == [None] * len(others)
 
 
 def test_another_number_of_buckets_that_would_end_the_chain_is_refused_by_name(tmp_path: Path) -> None:
