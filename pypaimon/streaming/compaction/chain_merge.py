@@ -96,7 +96,7 @@ def compact_chain_table(
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
-    chain = ChainTable.of(PaimonTable(a_table("compact_chain_table: table", table)))
+    chain = _ChainTable.of(PaimonTable(a_table("compact_chain_table: table", table)))
     spec = PartitionSpec.of(chain.delta.schema, partition, "compact_chain_table: partition")
     report = CompactionReport(None)
     if not dry_run:
@@ -113,7 +113,7 @@ def compact_chain_table(
 
 
 @dataclass(frozen=True, slots=True)
-class ChainTable:
+class _ChainTable:
     """A chain table, as far as merges of its partitions need it.
 
     Attributes:
@@ -130,7 +130,7 @@ class ChainTable:
     read: StreamTableRead
 
     @staticmethod
-    def of(given: PaimonTable) -> ChainTable:
+    def of(given: PaimonTable) -> _ChainTable:
         """Raises UnsupportedTableError if partitions of a table cannot be merged exactly."""
         handle = given.handle
         _, chain = followed_table(handle)
@@ -150,7 +150,7 @@ class ChainTable:
         # Not the settings of the stream, because options such as `scan.bucket` would leave out rows.
         everything = StreamOptions(start=Start(StartMode.LATEST_FULL))
         plans = SnapshotPlans(stream.directory, stream.schema, everything)
-        return ChainTable(given.name, delta, target, stream, starts, plans, new_read(stream))
+        return _ChainTable(given.name, delta, target, stream, starts, plans, new_read(stream))
 
     def partitions(self, spec: PartitionSpec) -> list[bytes]:
         """The partitions of the delta branch that match a spec, serialised, those of a chain in its order."""
@@ -246,7 +246,7 @@ class _Merge:
         whole: The snapshot of the snapshot branch; None: that branch was empty.
     """
 
-    table: ChainTable
+    table: _ChainTable
     partition: ChainPartition
     delta: Snapshot
     whole: Snapshot | None

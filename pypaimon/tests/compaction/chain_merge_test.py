@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from pypaimon import CatalogFactory
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
@@ -16,6 +18,7 @@ from pypaimon.streaming import compact, maintain
 from pypaimon.streaming.compaction import compact_chain_table
 from pypaimon.streaming.errors import CommitConflictError, CommitFailedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.time_patterns import TimePattern
+from support.corpus.cases import unpack
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.docs.cli_runs import Program
 from support.samples import SOAK, sample_seed
@@ -154,6 +157,26 @@ def test_readers_of_deletion_vectors_see_what_was_merged(tmp_path: Path) -> None
     chain = begun(tmp_path, **{"deletion-vectors.enabled": "true"})
     compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
     assert whole(chain) == MERGED_ROWS
+
+
+@pytest.mark.parametrize("scenario", ["chain_table", "chain_table_dv"])
+def test_rows_are_those_of_batch_reads_of_current_java(tmp_path: Path, scenario: str) -> None:
+    """Of each partition, merged or whole, also with deletion vectors."""
+    stored = unpack("java-2.1-more") / scenario
+    batch = next(each for each in json.loads((stored / "expect.json").read_text())["batch"] if each["name"] == "latest")
+    rows = [tuple(row[1:]) for row in batch["rows"]]
+    merged = 0
+    for day in {row[3] for row in rows}:
+        shutil.copytree(stored / "wh", tmp_path / day)
+        catalog = CatalogFactory.create({"warehouse": str(tmp_path / day)})
+        report = compact_chain_table(catalog.get_table("d.t"), {"dt": day})
+        found = [row for row in batch_read(catalog.get_table("d.t$branch_snapshot")) if row["dt"] == day]
+        # Rows of the main branch are part of no chain.
+        assert sorted(tuple(row.values()) for row in found) == [
+            row for row in rows if row[3] == day and row[2] != "main"
+        ]
+        merged += len(report.new_snapshot_ids)
+    assert merged == 2
 
 
 def late_delta(chain: ChainTable) -> None:
