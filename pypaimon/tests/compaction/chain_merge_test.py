@@ -15,7 +15,7 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import compact, maintain
-from pypaimon.streaming.compaction import compact_chain_table
+from pypaimon.streaming.compaction import chain_merge, compact_chain_table
 from pypaimon.streaming.errors import CommitConflictError, CommitFailedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.time_patterns import TimePattern
 from support.corpus.cases import unpack
@@ -257,6 +257,40 @@ def test_nothing_is_lost_beside_others(tmp_path: Path, what: str) -> None:
     assert STEP < number < LAST - STEP
     if SOAK:
         assert bool(conflicts) is (what not in ("compactions", "other partitions")), conflicts
+
+
+@pytest.mark.parametrize("action", [late_delta, late_whole, same_merge, new_column])
+def test_what_changes_right_before_the_commit_is_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[ChainTable], None]
+) -> None:
+    chain, commit = begun(tmp_path), chain_merge.commit_planned
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(chain_merge, "commit_planned", commit)
+        action(chain)
+        before.update(files(chain))
+        return commit(*arguments)
+
+    before = set[Path]()
+    monkeypatch.setattr(chain_merge, "commit_planned", late)
+    with pytest.raises(CommitConflictError):
+        compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
+    # Its files are deleted.
+    assert len(before - files(chain)) == 2 and not files(chain) - before
+
+
+def test_changes_that_the_commit_would_hide_are_merged_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, commit = begun(tmp_path), chain_merge.commit_planned
+
+    def early(*arguments: Any) -> Any:
+        monkeypatch.setattr(chain_merge, "commit_planned", commit)
+        report = commit(*arguments)
+        late_delta(chain)
+        return report
+
+    monkeypatch.setattr(chain_merge, "commit_planned", early)
+    assert len(compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD}).new_snapshot_ids) == 2
+    assert whole(chain) == LATE
 
 
 def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
