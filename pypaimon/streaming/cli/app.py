@@ -24,6 +24,7 @@ _PROGRAM = "paimon-stream"
 _SUMMARIES = {
     "branch": "Create, list, rename, merge and delete the branches of a table, and fast-forward it to one.",
     "compact": "Compact what is due in TABLE, as its options say.",
+    "compact-chain-table": "Merge partitions of the delta branch of TABLE, a chain table, into its snapshot branch.",
     "consumers": "List, reset and delete the consumers of a table.",
     "copy": "Copy the table SOURCE into the table TARGET, and with --follow every change of it.",
     "demo": "Write into a table in a temporary directory, and follow it on screen.",
@@ -46,6 +47,7 @@ _SUMMARIES = {
 }
 """The commands. Each is imported when it is used, because most import pypaimon's catalogs."""
 _MODULES = {
+    "compact-chain-table": "compact",
     "doctor": "inspect",
     "materialize-deletion-vectors": "compact",
     "rescale": "compact",

@@ -30,6 +30,7 @@ from pypaimon.streaming.cli.tables import (
     refuse_without,
 )
 from pypaimon.streaming.compaction.background import Compactor
+from pypaimon.streaming.compaction.chain_merge import compact_chain_table as merge_chain
 from pypaimon.streaming.compaction.compaction_run import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.index_rewrite import rewrite_file_index as rewrite_index
@@ -211,6 +212,35 @@ def rescale(source: TableSource, buckets: int, chosen: Chosen, dry_run: bool, as
     if report.compacted and number not in (buckets, POSTPONE_BUCKET):
         text = f"until the table's option 'bucket' is {buckets}, not {number}"
         say(f"{source.name}: writers refuse these partitions {text}")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream compact-chain-table db.accounts --partition day=20261121 --dry-run
+  paimon-stream compact-chain-table db.accounts --partition region=eu --partition day=20261121
+  paimon-stream compact-chain-table db.accounts --partition day=20261121 --overwrite
+"""
+)
+@on_table
+@click.option(
+    "--partition", metavar="COLUMN=VALUE", multiple=True, required=True, help="The partitions with this value."
+)
+@click.option("--overwrite", is_flag=True, help="Also those that the snapshot branch has, which are replaced.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print which files would be merged.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON, one element per bucket.")
+def compact_chain_table(
+    source: TableSource, partition: tuple[str, ...], overwrite: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Merge partitions of the delta branch of TABLE, a chain table, into its snapshot branch.
+
+    Each gets the rows that batch readers of TABLE find in it, and is read from the snapshot branch from then on. What
+    is written to its delta partitions later counts after another merge with --overwrite.
+    """
+    table = source.load()
+    report = merge_chain(table, pairs(partition, "--partition"), overwrite=overwrite, dry_run=dry_run)
+    _print_buckets(table, report, dry_run, as_json)
+    _print_report(source.name, report, dry_run, as_json, "merged")
 
 
 @click.command(

@@ -32,7 +32,7 @@ and the error says to repeat the commit under its identifier, which finds out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from uuid import uuid4
@@ -148,11 +148,40 @@ def commit_batch(
         ordered=False,
         is_first_attempt=True,
     )
+    return _commit_new(request, plan_of, "The write", advice)
+
+
+def commit_planned(
+    table: PaimonTable, messages: Sequence[CommitMessage], plan: CommitPlan, what: str, advice: str
+) -> CommitReport:
+    """Commit messages as a plan says, under a new user. Each call commits again.
+
+    The files are deleted on any error, unless the commit may be in the table.
+
+    Args:
+        plan: The changes, which follow from the state that the commit follows.
+        what: What the commit does, at the beginning of an error's message.
+        advice: What to do if it is not known whether it was committed.
+
+    Raises:
+        CommitFailedError: It did not get through, or it is unknown whether it did.
+        StoreError: The store failed before anything was published.
+    """
+    user = table.handle.new_batch_write_builder().commit_user
+    request = CommitRequest(table, user, _UNNUMBERED, messages, ordered=False, is_first_attempt=True)
+    return _commit_new(request, lambda _: plan, what, advice)
+
+
+def _commit_new(
+    request: CommitRequest, plan_of_request: Callable[[CommitRequest], CommitPlan], what: str, advice: str
+) -> CommitReport:
+    """Commit what no earlier call can have committed."""
+    table, messages = request.table, request.messages
     with discarded_on_error(table, messages):
         directory = table.new_directory()
         known = KnownHistory.up_to(directory.snapshots.get_latest_snapshot())
-        commit = SnapshotCommit(directory, request, plan_of(request), known)
-    outcome = commit_or_clean_up(table, commit, messages, "The write", advice)
+        commit = SnapshotCommit(directory, request, plan_of_request(request), known)
+    outcome = commit_or_clean_up(table, commit, messages, what, advice)
     return CommitReport(outcome.number, Written.of(messages))
 
 

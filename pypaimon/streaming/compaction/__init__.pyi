@@ -1,3 +1,4 @@
+from pypaimon.streaming.compaction.chain_merge import compact_chain_table as compact_chain_table
 from pypaimon.streaming.compaction.index_rewrite import rewrite_file_index as rewrite_file_index
 from pypaimon.streaming.compaction.materialization import materialize_deletion_vectors as materialize_deletion_vectors
 from pypaimon.streaming.compaction.partition_rescale import rescale as rescale

@@ -57,7 +57,7 @@ from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import WriteState
 
 # The rows are those that were there, so there are no changes to look for, and nothing to mark.
-_WITHOUT_CHANGES: Mapping[OptionKey[Any, Any], str | None] = {
+WITHOUT_CHANGES: Mapping[OptionKey[Any, Any], str | None] = {
     option_keys.CHANGELOG_PRODUCER: "none",
     option_keys.DELETION_VECTORS_ENABLED: "false",
     option_keys.FORCE_LOOKUP: "false",
@@ -275,7 +275,7 @@ class RescaleTaskPicker(TaskPicker):
         return [*task.before, *(CompactionResult(bucket, after=after) for bucket, after in new)]
 
     def _divided(self, former: Sequence[LiveBucket]) -> dict[int, list[DataFileMeta]] | None:
-        target = with_buckets(self._table, self._count, _WITHOUT_CHANGES)
+        target = with_buckets(self._table, self._count, WITHOUT_CHANGES)
         if not self._table.is_primary_key_table:
             return {int(each.bucket): each.new_files for each in self._appended(target, former)}
         distributor = Distributor(target, self._reader, self._table.zone.now)

@@ -54,6 +54,10 @@ class PartitionTimes:
             return None
         return self._format.nanos(self.text(row))
 
+    def exact_nanos(self, row: bytes) -> int | None:
+        """As `nanos`; None too if the formatter writes the time as another text."""
+        return self._format.exact_nanos(self.text(row))
+
     def is_time(self, row: bytes) -> bool:
         """Whether the text of a partition's time can be parsed, with the name of null for null, as writers check it."""
         return self._format.nanos(self.text(row)) is not None

@@ -10,7 +10,7 @@ import re
 from calendar import isleap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Literal, TypeAlias
 
 NANOS = 10**9
@@ -68,6 +68,12 @@ class _Number:
         value = self._value(digits, negative=sign == "-")
         return first + count if values.setdefault(self.letter, value) == value else None
 
+    def text(self, values: Values) -> str:
+        value = values[self.letter]
+        if self.letter == "S":
+            return f"{value:09}"[: self.least]
+        return str(value % 100 if self.letter in "yu" and self.most == 2 else value).rjust(self.least, "0")
+
     def _value(self, digits: str, *, negative: bool) -> int:
         if self.letter == "S":
             return int(digits.ljust(9, "0"))
@@ -77,10 +83,13 @@ class _Number:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    text: str
+    _text: str
 
     def parse(self, text: str, start: int, values: Values) -> int | None:
-        return start + len(self.text) if text.startswith(self.text, start) else None
+        return start + len(self._text) if text.startswith(self._text, start) else None
+
+    def text(self, values: Values) -> str:
+        return self._text
 
 
 class _Sequence:
@@ -117,6 +126,9 @@ class _Sequence:
         values.update(tried)
         return place
 
+    def text(self, values: Values) -> str:
+        return "".join(part.text(values) for part in self._parts)
+
 
 class TimePattern:
     """A pattern of Java's `DateTimeFormatter`, such as `yyyy-MM-dd[ HH:mm]`; None: Java's default of Paimon.
@@ -138,6 +150,18 @@ class TimePattern:
             return None if found is None else _lenient(found.groups())
         values: Values = {}
         return _resolved(values) if self._sequence.parse(text, 0, values) == len(text) else None
+
+    def exact_nanos(self, text: str) -> int | None:
+        """As `nanos`; None too if the pattern writes the time as another text, as it does that of 31 April."""
+        nanos = self.nanos(text)
+        if nanos is None or self._sequence is None:
+            return nanos
+        try:
+            time = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=nanos // NANOS)
+        except OverflowError:
+            return None
+        numbers = (time.year, time.year, time.month, time.day, time.hour, time.minute, time.second, nanos % NANOS)
+        return nanos if self._sequence.text(dict(zip("yuMdHmsS", numbers, strict=True))) == text else None
 
 
 def local_nanos(local: datetime) -> int:

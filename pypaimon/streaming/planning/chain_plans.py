@@ -1,15 +1,16 @@
-"""The first plan of a chain table: the newest whole partition of each chain, and the changes after it.
+"""The first plan of a chain table: the newest whole partition of each chain, and the changes after it. Also what batch
+reads of Java merge for one partition (`ChainPartition`).
 
-It reads one snapshot of the snapshot branch and one of the delta branch. Java's rules:
+Both read one snapshot of the snapshot branch and one of the delta branch. Java's rules:
 docs/java-semantics.md#chain-tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from pypaimon.streaming.metadata.data_file_meta import OWN_PARTITION
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.plan import BranchFiles, SplitMode
+from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position, ReadUnit
 from pypaimon.streaming.options.table_traits import ChainBranches
 from pypaimon.streaming.paimon.internals import DataField, DeletionFile, TableSchema
@@ -177,46 +178,159 @@ def first_plan(
         UnsupportedTableError: Partitions that are merged differ in their numbers of buckets; or the options that say
             which partitions are a chain do not name the last partition columns.
     """
+    return _splits(
+        starts, plans, snapshot, chain, after, lambda: _Branches.at(starts, plans, snapshot, chain).planned()
+    )
+
+
+def _splits(
+    starts: ChainStarts,
+    plans: SnapshotPlans,
+    snapshot: Snapshot,
+    chain: ChainStart,
+    after: ReadUnit | None,
+    planned_units: Callable[[], PlannedUnits],
+    of: str = "",
+) -> PlannedSplits:
     whole, branch = chain.snapshot, None
     if whole is not None:
         branch = BranchFiles(starts.chain.snapshot, frozenset(), whole.id, whole.fingerprint)
-    made_of = f"chain {None if whole is None else whole.fingerprint} {chain.merged}"
-    planned, chosen, last = plans.next_part(snapshot, made_of, after, partial(_planned, starts, plans, snapshot, chain))
+    made_of = f"chain{of} {None if whole is None else whole.fingerprint} {chain.merged}"
+    planned, chosen, last = plans.next_part(snapshot, made_of, after, planned_units)
     if not len(chosen):
         return PlannedSplits([])
     splits = plans.factory.splits(planned.units, chosen, SplitMode.CHAIN, snapshot.id, planned.deletions, branch)
     return PlannedSplits(plans.sorted_by_partition(splits), last)
 
 
-def _planned(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart) -> PlannedUnits:
-    of_base = plans.of_branch(starts.directory, starts.options)
-    whole, changes = plans.entry_schema.empty_table(), plans.entry_schema.empty_table()
-    deletions: dict[tuple[bytes, int, str], DeletionFile] = {}
-    if chain.snapshot is not None:
-        with starts.checks.reading(chain.snapshot):
-            whole = of_base.state(chain.snapshot)
-            deletions.update(of_base.deletions(chain.snapshot) or {})
-    if snapshot.id:
-        changes = plans.state(snapshot)
-        deletions.update(plans.deletions(snapshot) or {})
-    chains = _Chains.of(whole, changes, plans.partition_fields, starts.chain_keys(plans.schema))
-    # A merged partition holds several versions of a key, so statistics of values may drop none of its files.
-    scan: Scan = "delta" if chain.merged else "full"
-    parts = []
-    for side, entries in ((of_base, whole), (plans, changes)):
-        is_base = side is of_base
-        entries = chains.chosen(entries, is_base)
-        entries = entries.append_column(_KEPT, pa.array(side.selection.kept(entries, scan)))
-        parts.append(entries.append_column(OF_BRANCH, pa.array(np.full(entries.num_rows, is_base))))
-    both = pa.concat_tables(parts)
-    found: DeletionFiles = deletions
-    if chain.merged:
-        both = chains.merged(both)
-        _check_same_buckets(both, starts.chain.snapshot, starts.chain.delta)
-        found = {(chains.last.get(key[0], key[0]), *key[1:]): file for key, file in deletions.items()}
-    units = plans.ordered(both, whole_buckets)
-    kept: _Mask = units.entries[_KEPT].to_numpy().astype(bool)
-    return PlannedUnits(without_statistics(units, plans.selection.needs_bounds), kept, found)
+@dataclass(frozen=True, slots=True)
+class _Branches:
+    """The files of both branches, each at one snapshot."""
+
+    starts: ChainStarts
+    plans: SnapshotPlans
+    of_base: SnapshotPlans
+    whole: pa.Table
+    changes: pa.Table
+    deletions: dict[tuple[bytes, int, str], DeletionFile]
+    merged: bool
+
+    @staticmethod
+    def at(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart) -> _Branches:
+        of_base = plans.of_branch(starts.directory, starts.options)
+        whole, changes = plans.entry_schema.empty_table(), plans.entry_schema.empty_table()
+        deletions: dict[tuple[bytes, int, str], DeletionFile] = {}
+        if chain.snapshot is not None:
+            with starts.checks.reading(chain.snapshot):
+                whole = of_base.state(chain.snapshot)
+                deletions.update(of_base.deletions(chain.snapshot) or {})
+        if snapshot.id:
+            changes = plans.state(snapshot)
+            deletions.update(plans.deletions(snapshot) or {})
+        return _Branches(starts, plans, of_base, whole, changes, deletions, chain.merged)
+
+    def chains(self) -> _Chains:
+        plans = self.plans
+        return _Chains.of(self.whole, self.changes, plans.partition_fields, self.starts.chain_keys(plans.schema))
+
+    def planned(self) -> PlannedUnits:
+        starts, plans, chains = self.starts, self.plans, self.chains()
+        # A merged partition holds several versions of a key, so statistics of values may drop none of its files.
+        scan: Scan = "delta" if self.merged else "full"
+        parts = []
+        for side, entries in ((self.of_base, self.whole), (plans, self.changes)):
+            is_base = side is self.of_base
+            entries = chains.chosen(entries, is_base)
+            entries = entries.append_column(_KEPT, pa.array(side.selection.kept(entries, scan)))
+            parts.append(entries.append_column(OF_BRANCH, pa.array(np.full(entries.num_rows, is_base))))
+        both = pa.concat_tables(parts)
+        found: DeletionFiles = self.deletions
+        if self.merged:
+            both = chains.merged(both)
+            _check_same_buckets(both, starts.chain.snapshot, starts.chain.delta)
+            found = {(chains.last.get(key[0], key[0]), *key[1:]): file for key, file in self.deletions.items()}
+        units = plans.ordered(both, whole_buckets)
+        kept: _Mask = units.entries[_KEPT].to_numpy().astype(bool)
+        return PlannedUnits(without_statistics(units, plans.selection.needs_bounds), kept, found)
+
+
+Place = Literal[-1, 0, 1] | None
+"""Of a partition: before another one in the same chain, that one, or after it; None: in another chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPartition:
+    """One partition of the delta branch, with those that batch reads of Java merge into it.
+
+    Attributes:
+        row: Its serialised row.
+        exists: Whether the snapshot branch has it, so that batch reads merge nothing.
+        base: The newest earlier partition of the snapshot branch; None: the chain has none.
+        merged: The partitions of the delta branch after `base`, up to this one.
+        chain: All partitions of the delta branch in its chain.
+        splits: The files of all of these.
+        later_buckets: The numbers of buckets of later partitions of the delta branch.
+    """
+
+    row: bytes
+    exists: bool
+    base: bytes | None
+    merged: frozenset[bytes]
+    chain: frozenset[bytes]
+    splits: Sequence[StreamSplit]
+    later_buckets: frozenset[int]
+
+    @staticmethod
+    def of(
+        starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, whole: Snapshot | None, row: bytes
+    ) -> ChainPartition | None:
+        """The partition at one snapshot of each branch; None: the delta branch does not have it.
+
+        Raises:
+            FileNotFoundError: A manifest of the delta branch is gone.
+            PositionExpiredError: The snapshot of the snapshot branch is gone.
+            UnsupportedTableError: As `first_plan`; or the times of partitions are not in the order of their values, so
+                that Java merges others.
+        """
+        chain = ChainStart(whole, merged=True)
+        all_files = _Branches.at(starts, plans, snapshot, chain)
+        key_count = starts.chain_keys(plans.schema)
+
+        def places(entries: pa.Table) -> list[Place]:
+            encoded = entries["partition"].combine_chunks().dictionary_encode()
+            found = places_in_chain(row, encoded.dictionary.to_pylist(), plans.partition_fields, key_count)
+            return [found[index] for index in encoded.indices.to_pylist()]
+
+        of_whole, of_changes = places(all_files.whole), places(all_files.changes)
+        if 0 not in of_changes:
+            return None
+        earlier, until, later, of_chain = (
+            entries.filter(pa.array([place in wanted for place in found], pa.bool_()))
+            for entries, found, wanted in (
+                (all_files.whole, of_whole, (-1,)),
+                (all_files.changes, of_changes, (-1, 0)),
+                (all_files.changes, of_changes, (1,)),
+                (all_files.changes, of_changes, (-1, 0, 1)),
+            )
+        )
+        branches = replace(all_files, whole=earlier, changes=until)
+        chains = branches.chains()
+        read = [partition for partition, kept in zip(chains.partitions, chains.kept, strict=True) if kept]
+        bases = int(chains.kept[: chains.bases].sum())
+        merged = frozenset(read[bases:])
+        planned = _splits(starts, plans, snapshot, chain, None, branches.planned, f" of {row.hex()}")
+        assert planned.last is None, "a merge of partitions has no limits"
+        in_later = frozenset(map(int, column(later, "total_buckets")))
+        base, in_chain = next(iter(read[:bases]), None), frozenset(of_chain["partition"].to_pylist())
+        return ChainPartition(row, 0 in of_whole, base, merged, in_chain, planned.splits, in_later)
+
+
+def places_in_chain(row: bytes, others: Sequence[bytes], fields: Sequence[DataField], key_count: int) -> list[Place]:
+    """Where partitions are next to one partition of a chain, whose last `key_count` columns order it."""
+    columns = decode_columns(pa.array([row, *others], pa.binary()), fields)
+    chain, place = (_ranks(each, 1 + len(others)) for each in (columns[:-key_count], columns[-key_count:]))
+    order: list[Any] = np.sign(place - place[0])[1:].tolist()
+    return [each if same else None for each, same in zip(order, chain[1:] == chain[0], strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +389,12 @@ class _Chains:
         encoded = entries["partition"].combine_chunks().dictionary_encode()
         known = np.array([numbers[each] for each in encoded.dictionary.to_pylist()], dtype=np.int64)
         return known[encoded.indices.to_numpy(zero_copy_only=False)] if len(known) else known
+
+
+def in_chain_order(rows: Sequence[bytes], fields: Sequence[DataField], key_count: int) -> list[bytes]:
+    """Partitions, those of each chain in its order."""
+    columns = decode_columns(pa.array(rows, pa.binary()), fields)
+    return [rows[index] for index in np.argsort(_ranks(columns[-key_count:], len(rows)), kind="stable")]
 
 
 def _ranks(columns: Sequence[pa.Array], count: int) -> _Numbers:
