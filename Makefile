@@ -79,7 +79,7 @@ readme: $(VENV)/ready ## The README's picture of the demo, and its figures out o
 docs: $(VENV)/docs-ready ## The site of the documentation, in build/site; each of its links is checked
 	$(RUN) -m mkdocs build
 
-release: $(VENV)/ready ## The distributions of the tag that is checked out, with bill of materials and checksums, in dist/
+release: $(VENV)/ready ## The files of a release in dist/, checked and tried; a rehearsal without a tag; publishes nothing
 	$(RUN) .ci/release.py
 
 clean: ## Remove the environment and what was built

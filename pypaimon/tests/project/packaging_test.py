@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -150,15 +151,53 @@ def test_the_version_is_that_of_the_tag(tmp_path: Path) -> None:
         run("git", *who, *arguments, cwd=tmp_path)
 
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    assert version() == "0.1.0.dev0", "a copy without history"
+    assert version() == "0.2.0.dev0", "a copy without history"
     git("init", "--quiet")
     git("add", ".")
     git("commit", "--quiet", "--message=first")
-    assert re.fullmatch(r"0\.1\.0\.dev1\+g\w+", version()), "a checkout without tags"
+    assert re.fullmatch(r"0\.2\.0\.dev1\+g\w+", version()), "a checkout without tags"
     git("tag", "v1.2.3")
     assert version() == "1.2.3"
     git("commit", "--quiet", "--allow-empty", "--message=second")
     assert re.fullmatch(r"1\.2\.4\.dev1\+g\w+", version())
+
+
+README, DATED = "Alpha, version 0.2: ...", "# Changelog\n\n## [0.2.0] - 2026-11-27\n\n## [0.1.0] - 2026-01-01\n"
+
+
+@pytest.mark.parametrize(
+    ("tags", "changelog", "readme", "found"),
+    [
+        (["v0.2.0"], DATED, README, "0.2.0"),
+        ([], DATED, README, "0.2.0.dev0"),
+        ([], DATED.replace(" - 2026-11-27", "", 1), README, "0.2.0.dev0"),
+        (["v0.2.0"], DATED.replace(" - 2026-11-27", "", 1), README, "CHANGELOG.md: date the section [0.2.0]"),
+        (["v0.2.1"], DATED, README, "the tag and CHANGELOG.md differ: this commit has v0.2.1, the changelog [0.2.0]"),
+        (["v0.2.0", "v0.3.0"], DATED, README, "the tag and CHANGELOG.md differ: this commit has v0.2.0, v0.3.0"),
+        ([], DATED.replace("0.2.0", "Unreleased", 1), README, "CHANGELOG.md begins with [Unreleased]"),
+        (["v0.2.0"], DATED, README.replace("0.2", "0.1"), "README.md says another version than 0.2.0"),
+    ],
+)
+def test_a_release_has_one_version(tags: list[str], changelog: str, readme: str, found: str) -> None:
+    version_of = runpy.run_path(str(ROOT / ".ci" / "release.py"))["version_of"]
+    if found[0].isdigit():
+        assert version_of(tags, changelog, readme) == found
+    else:
+        with pytest.raises(SystemExit, match=re.escape(found)):
+            version_of(tags, changelog, readme)
+
+
+@pytest.mark.nightly
+def test_a_release_is_built_and_tried(tmp_path: Path) -> None:
+    """Of the last commit, in a clone with a tag: `make release` without its environment."""
+    clone = tmp_path / "clone"
+    run("git", "clone", "--quiet", ROOT, clone)
+    run("git", "-c", "tag.gpgsign=false", "tag", "v0.2.0", cwd=clone)
+    printed = run(sys.executable, ".ci/release.py", cwd=clone)
+    assert "       4  +U   1  paid" in printed and "rehearsal" not in printed
+    names = {path.name for path in (clone / "dist").iterdir()}
+    built = {f"pypaimon_streaming-0.2.0{suffix}" for suffix in ("-py3-none-any.whl", ".tar.gz", ".cdx.json")}
+    assert names == {*built, "SHA256SUMS"}
 
 
 def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
