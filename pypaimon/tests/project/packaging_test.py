@@ -204,6 +204,7 @@ def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     text = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA")))
     metadata = Metadata.from_email(text, validate=True)
+    assert str(metadata.requires_python) == "<3.15,>=3.10", "pip refuses another Python in a sentence"
     assert metadata.license_expression == "Apache-2.0"
     assert metadata.license_files == ["LICENSE", "NOTICE"]
     assert metadata.description_content_type == "text/markdown"
