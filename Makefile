@@ -16,7 +16,7 @@ QUICK := not (java or flink or spark or server or torch or ray or nightly$(if $(
 FEEDS := (torch or ray) and not nightly
 TEST_SEED := $(or $(TEST_SEED),$(shell date +%s))
 
-.PHONY: help demo check quick test test-feeds alone lint corpus differential flink soak matrix bench bench-public readme docs release clean
+.PHONY: help demo check quick test test-feeds alone lint corpus differential flink soak matrix bench bench-public readme docs first-hours release clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,9 @@ readme: $(VENV)/ready ## The README's picture of the demo, and its figures out o
 
 docs: $(VENV)/docs-ready ## The site of the documentation, in build/site; each of its links is checked
 	$(RUN) -m mkdocs build
+
+first-hours: $(VENV)/ready ## What five people type first, from a fresh clone and HOME, with times: ten minutes (ROLE=operator)
+	$(RUN) pypaimon/tests/support/run.py support.docs.first_hours $(ROLE)
 
 release: $(VENV)/ready ## The files of a release in dist/, checked and tried; a rehearsal without a tag; publishes nothing
 	$(RUN) .ci/release.py
