@@ -16,7 +16,7 @@ QUICK := not (java or flink or spark or server or torch or ray or nightly$(if $(
 FEEDS := (torch or ray) and not nightly
 TEST_SEED := $(or $(TEST_SEED),$(shell date +%s))
 
-.PHONY: help demo check quick test test-feeds alone lint corpus differential flink soak matrix bench bench-public readme release clean
+.PHONY: help demo check quick test test-feeds alone lint corpus differential flink soak matrix bench bench-public readme docs first-hours release clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -76,7 +76,13 @@ bench-public: $(VENV)/ready ## The same work by ours, Flink, Java and others, an
 readme: $(VENV)/ready ## The README's picture of the demo, and its figures out of docs/benchmarks.md
 	$(RUN) pypaimon/tests/support/run.py support.docs.readme_parts
 
-release: $(VENV)/ready ## The distributions of the tag that is checked out, with bill of materials and checksums, in dist/
+docs: $(VENV)/docs-ready ## The site of the documentation, in build/site; each of its links is checked
+	$(RUN) -m mkdocs build
+
+first-hours: $(VENV)/ready ## What five people type first, from a fresh clone and HOME, with times: ten minutes (ROLE=operator)
+	$(RUN) pypaimon/tests/support/run.py support.docs.first_hours $(ROLE)
+
+release: $(VENV)/ready ## The files of a release in dist/, checked and tried; a rehearsal without a tag; publishes nothing
 	$(RUN) .ci/release.py
 
 clean: ## Remove the environment and what was built
@@ -103,11 +109,16 @@ $(VENV)/demo-ready: pyproject.toml | $(RUN)
 	@$(INSTALL) --editable '.[cli]'
 	@touch $@
 
+$(VENV)/docs-ready: pyproject.toml | $(RUN)
+	@echo "Installing what builds the site, once: about 220 MB to download"
+	@$(INSTALL) --editable '.[docs]'
+	@touch $@
+
 $(VENV)/ready: pyproject.toml | $(RUN)
 	@echo "Installing what the tests need, Spark with it, once: about 1.1 GB to download; some minutes"
 	@$(INSTALL) --no-deps 'pyspark<4.4' # uv would download this source twice behind a proxy that forbids caching
 	@$(INSTALL) --editable '.[dev]'
-	@touch $@ $(VENV)/demo-ready
+	@touch $@ $(VENV)/demo-ready $(VENV)/docs-ready
 
 $(VENV)/feeds-ready: $(VENV)/ready
 	@echo "Installing PyTorch and Ray, once: about 3 GB to download (300 MB with UV_TORCH_BACKEND=cpu); some minutes"

@@ -50,4 +50,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError:
+        from pypaimon.streaming.lazy_imports import naming_extra
+
+        with naming_extra(name, {"pyspark": "spark"}):
+            raise

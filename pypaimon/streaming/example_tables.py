@@ -13,7 +13,8 @@ from datetime import date
 from typing import Any
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
+from pypaimon.catalog.catalog_factory import CatalogFactory
+from pypaimon.schema.schema import Schema
 
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.handles import WritableTable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.lazy_imports import LazyModule
+from pypaimon.streaming.lazy_imports import LazyModule, naming_extra
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
@@ -39,7 +39,8 @@ class StreamMetrics:
     """
 
     def __init__(self, meter: metrics.Meter | None = None) -> None:
-        from opentelemetry import metrics
+        with naming_extra("StreamMetrics", {"opentelemetry": "otel"}):
+            from opentelemetry import metrics
 
         self._meter = meter or metrics.get_meter("pypaimon.streaming")
         self._clock = Clock()

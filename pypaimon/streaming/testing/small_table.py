@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
+from pypaimon.catalog.catalog_factory import CatalogFactory
+from pypaimon.schema.schema import Schema
 
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_keys import BUCKET_KEY, CHANGELOG_PRODUCER

@@ -52,6 +52,20 @@ def test_the_changelog_says_nothing_twice() -> None:
     assert sorted(beginnings) == sorted(set(beginnings))
 
 
+def test_a_release_is_read_in_five_minutes() -> None:
+    """And says first what to do."""
+    sections = text("CHANGELOG.md").split("\n## [")[1:]
+    assert [section.splitlines()[0] for section in sections if len(section.split()) > 1000] == []
+    assert [re.findall(r"^### (\w+)", section, re.MULTILINE)[0] for section in sections] == ["Upgrade"] * len(sections)
+
+
+def test_only_a_variable_of_the_repository_publishes() -> None:
+    jobs = yaml.safe_load(text(".github/workflows/release.yml"))["jobs"]
+    publishing = [name for name, job in jobs.items() if any("publish" in step.get("uses", "") for step in job["steps"])]
+    assert [(name, jobs[name]["if"]) for name in publishing] == [("publish", "vars.PUBLISH == 'true'")]
+    assert not re.search(r"twine upload|twine\", \"upload", text("Makefile") + text(".ci/release.py"))
+
+
 def test_links_of_the_package_are_those_of_the_readme() -> None:
     assert PROJECT["urls"]
     assert [url for url in PROJECT["urls"].values() if url not in text("README.md")] == []

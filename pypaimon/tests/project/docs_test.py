@@ -8,12 +8,15 @@ pages of Spark run in `spark_docs_test.py`.
 from __future__ import annotations
 
 import asyncio
+import html
 import importlib
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -138,6 +141,50 @@ def test_every_page_is_in_the_site() -> None:
     assert {page.name for page in DOCS.glob("*.md")} <= set(re.findall(r"[\w-]+\.md", navigation))
 
 
+@pytest.mark.parametrize("chart", ["benchmarks-pypaimon", "benchmarks-others"])
+def test_no_label_of_a_chart_is_cut(chart: str) -> None:
+    """A letter of its font is at most 7 pixels wide, on average."""
+    drawing = (DOCS / f"{chart}.svg").read_text(encoding="utf-8")
+    (width,) = re.findall(r'viewBox="0 0 (\d+) \d+"', drawing)
+    texts = re.findall(r'<text x="(-?\d+)"[^>]*?(middle)?"[^>]*>([^<]*)</text>', drawing)
+    assert len(texts) > 20
+    for x, centred, text in texts:
+        room = 7 * len(html.unescape(text))
+        left = int(x) - (room // 2 if centred else 0)
+        assert left >= 0 and left + room <= int(width), text
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        ("https://example.org/team/streams.git", "https://example.org/team/streams"),
+        ("https://token@example.org/team/streams", "https://example.org/team/streams"),
+        ("git@example.org:team/streams.git", "https://example.org/team/streams"),
+        ("https://example.org:8443/streams.git", "https://example.org:8443/streams"),
+        ("ssh://git@example.org/team/streams.git", "https://example.org/team/streams"),
+        ("/srv/streams", None),
+        (None, None),
+    ],
+)
+def test_the_site_links_to_the_repository(
+    origin: str | None, address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the clone's origin, without its passwords; to the clone, if that has none."""
+    hooks = runpy.run_path(str(DOCS / "hooks.py"))
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    if origin is not None:
+        subprocess.run(["git", "remote", "add", "origin", origin], cwd=tmp_path, check=True)
+    monkeypatch.setitem(hooks["repository"].__globals__, "ROOT", tmp_path)
+    config = SimpleNamespace(repo_url=None, repo_name=None)
+    hooks["on_config"](config)
+    assert config.repo_url == (address or tmp_path.as_uri())
+    files = f"{address}/blob/HEAD" if address else tmp_path.as_uri()
+    assert (
+        hooks["on_page_markdown"]("[a](../examples/a.py), [b](b.md)", config)
+        == f"[a]({files}/examples/a.py), [b](b.md)"
+    )
+
+
 def reference_entries() -> list[tuple[str, str]]:
     """(module, name) of each entry of the reference."""
     page = (DOCS / "reference.md").read_text(encoding="utf-8")
@@ -158,6 +205,8 @@ def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert result.returncode == 0, result.stderr
+    first = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert 'title="Go to repository"' in first and '<img alt="Changes of a primary-key table' in first
     reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
     shown = set(re.findall(r'id="(pypaimon\.[\w.]+)"', reference))
     assert "pypaimon.streaming.StreamReadBuilder.with_consumer_id" in shown

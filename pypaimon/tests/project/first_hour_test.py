@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pypaimon.streaming.errors import OpenTableError, StoreError, StreamConfigEr
 from support import programs
 from support.docs.cli_runs import Program
 from support.docs.doc_pages import DOCS, blocks
+from support.docs.first_hours import HOURS, Hour
 from support.repository import ROOT
 from support.stores.rest_server import RestServer
 from support.stores.s3_server import BUCKET, S3Server
@@ -44,6 +46,20 @@ def test_an_example_without_arguments_says_how_it_is_run(example: Path) -> None:
     found = programs.run([sys.executable, str(example)], capture_output=True, text=True)
     assert (found.returncode, found.stdout) == (1, "")
     assert f"python examples/{example.name} " in found.stderr and "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("role", HOURS)
+def test_a_role_types_what_the_pages_say(role: str) -> None:
+    assert [step.code() for step in HOURS[role]]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("role", HOURS)
+def test_the_first_hour_of_a_role(role: str, tmp_path: Path) -> None:
+    """From a clone of the last commit to the end, in less than an hour; what was typed, and what came, is printed."""
+    begun = time.monotonic()
+    Hour(tmp_path, lambda text: print(text, end="")).run(HOURS[role])
+    assert time.monotonic() - begun < 3600
 
 
 @pytest.mark.server
@@ -238,6 +254,40 @@ def test_a_wrong_first_step_ends_in_a_sentence(
     *_, line = found.err.splitlines()
     assert line.startswith("paimon-stream: ") and text in line and "Traceback" not in found.err
     assert time.monotonic() - begun < 2 * LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("package", "extra", "code"),
+    [
+        ("torch", "torch", "from pypaimon.streaming.feeds import TorchFeed"),
+        ("ray", "ray", "from pypaimon.streaming.feeds import RayFeed"),
+        ("deltalake", "delta", "from pypaimon.streaming import DeltaTarget; DeltaTarget('/tmp/t', keys='id')"),
+        ("opentelemetry", "otel", "from pypaimon.streaming.telemetry import StreamMetrics; StreamMetrics()"),
+        ("pyspark", "spark", "from pypaimon.spark import register"),
+    ],
+    ids=lambda value: value.partition(" ")[0],
+)
+def test_a_missing_extra_is_named(package: str, extra: str, code: str) -> None:
+    hidden = f"import sys; sys.modules[{package!r}] = None; {code}"
+    found = programs.run([sys.executable, "-c", hidden], capture_output=True, text=True)
+    *_, line = found.stderr.splitlines()
+    assert package in line and f"pip install 'pypaimon-streaming[{extra}]'" in line
+    assert found.returncode != 0
+
+
+def test_make_names_the_pythons_that_will_do(tmp_path: Path) -> None:
+    make = shutil.which("make")
+    assert make
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "bin").mkdir()
+    command = [make, "--no-print-directory", "-C", tmp_path, "demo"]
+    found = subprocess.run(command, env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True)
+    assert found.returncode == 2
+    *_, told, ended = found.stderr.splitlines()
+    assert told == "Python 3.10, 3.11, 3.12, 3.13 or 3.14 with its venv module is needed; none was found."
+    assert ended.startswith("make: *** ")
 
 
 def test_a_server_that_waits_for_a_line_does_not_speak_tls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -109,7 +110,7 @@ def test_the_wheel_holds_our_packages_and_nothing_of_pypaimon(wheel: Path) -> No
     assert "pypaimon/streaming/__init__.py" in names
     assert {"pypaimon/streaming/py.typed", "pypaimon/spark/py.typed"} <= set(names)
     ours = re.compile(
-        r"pypaimon/(streaming|spark)/|pypaimon-stubs/|(paimon_stream|pyspark_pypaimon)\.py$|pypaimon_streaming-[^/]+\.dist-info/"
+        r"pypaimon/(streaming|spark)/|(paimon_stream|pyspark_pypaimon)\.py$|pypaimon_streaming-[^/]+\.dist-info/"
     )
     assert [name for name in names if not ours.match(name)] == []
     assert [name for name in names if re.search(r"pypaimon/tests|_test\.py|conftest", name)] == []
@@ -150,21 +151,60 @@ def test_the_version_is_that_of_the_tag(tmp_path: Path) -> None:
         run("git", *who, *arguments, cwd=tmp_path)
 
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    assert version() == "0.1.0.dev0", "a copy without history"
+    assert version() == "0.2.0.dev0", "a copy without history"
     git("init", "--quiet")
     git("add", ".")
     git("commit", "--quiet", "--message=first")
-    assert re.fullmatch(r"0\.1\.0\.dev1\+g\w+", version()), "a checkout without tags"
+    assert re.fullmatch(r"0\.2\.0\.dev1\+g\w+", version()), "a checkout without tags"
     git("tag", "v1.2.3")
     assert version() == "1.2.3"
     git("commit", "--quiet", "--allow-empty", "--message=second")
     assert re.fullmatch(r"1\.2\.4\.dev1\+g\w+", version())
 
 
+README, DATED = "Alpha, version 0.2: ...", "# Changelog\n\n## [0.2.0] - 2026-11-27\n\n## [0.1.0] - 2026-01-01\n"
+
+
+@pytest.mark.parametrize(
+    ("tags", "changelog", "readme", "found"),
+    [
+        (["v0.2.0"], DATED, README, "0.2.0"),
+        ([], DATED, README, "0.2.0.dev0"),
+        ([], DATED.replace(" - 2026-11-27", "", 1), README, "0.2.0.dev0"),
+        (["v0.2.0"], DATED.replace(" - 2026-11-27", "", 1), README, "CHANGELOG.md: date the section [0.2.0]"),
+        (["v0.2.1"], DATED, README, "the tag and CHANGELOG.md differ: this commit has v0.2.1, the changelog [0.2.0]"),
+        (["v0.2.0", "v0.3.0"], DATED, README, "the tag and CHANGELOG.md differ: this commit has v0.2.0, v0.3.0"),
+        ([], DATED.replace("0.2.0", "Unreleased", 1), README, "CHANGELOG.md begins with [Unreleased]"),
+        (["v0.2.0"], DATED, README.replace("0.2", "0.1"), "README.md says another version than 0.2.0"),
+    ],
+)
+def test_a_release_has_one_version(tags: list[str], changelog: str, readme: str, found: str) -> None:
+    version_of = runpy.run_path(str(ROOT / ".ci" / "release.py"))["version_of"]
+    if found[0].isdigit():
+        assert version_of(tags, changelog, readme) == found
+    else:
+        with pytest.raises(SystemExit, match=re.escape(found)):
+            version_of(tags, changelog, readme)
+
+
+@pytest.mark.nightly
+def test_a_release_is_built_and_tried(tmp_path: Path) -> None:
+    """Of the last commit, in a clone with a tag: `make release` without its environment."""
+    clone = tmp_path / "clone"
+    run("git", "clone", "--quiet", ROOT, clone)
+    run("git", "-c", "tag.gpgsign=false", "tag", "v0.2.0", cwd=clone)
+    printed = run(sys.executable, ".ci/release.py", cwd=clone)
+    assert "       4  +U   1  paid" in printed and "rehearsal" not in printed
+    names = {path.name for path in (clone / "dist").iterdir()}
+    built = {f"pypaimon_streaming-0.2.0{suffix}" for suffix in ("-py3-none-any.whl", ".tar.gz", ".cdx.json")}
+    assert names == {*built, "SHA256SUMS"}
+
+
 def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     text = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA")))
     metadata = Metadata.from_email(text, validate=True)
+    assert str(metadata.requires_python) == "<3.15,>=3.10", "pip refuses another Python in a sentence"
     assert metadata.license_expression == "Apache-2.0"
     assert metadata.license_files == ["LICENSE", "NOTICE"]
     assert metadata.description_content_type == "text/markdown"
@@ -194,19 +234,29 @@ def test_the_import_contract_holds(environment: Environment) -> None:
 
 
 def test_type_checkers_know_what_a_program_imports(environment: Environment) -> None:
-    """What is right passes, in the strictest mode; a method that is not there does not, nor a wrong type."""
-    head = "from pypaimon import CatalogFactory, Schema\nfrom pypaimon.streaming import stream_read_builder\n"
-    table = 'table = CatalogFactory.create({"warehouse": "/w"}).get_table("db.t")\n'
+    """What is right passes, in the strictest mode; a method that is not there does not, nor a wrong type.
 
-    right = "with builder.open_sync() as stream:\n    rows: int = sum(batch.num_rows for batch in stream)"
+    pypaimon has no types: mypy needs a setting for what a program imports from it, which `docs/index.md` names.
+    """
+    opened = 'from pypaimon.streaming import open_table\ntable = open_table("db.t", {"warehouse": "/w"})\n'
+    catalog = (
+        'from pypaimon import CatalogFactory\ntable = CatalogFactory.create({"warehouse": "/w"}).get_table("db.t")\n'
+    )
+    right = (
+        "with stream_read_builder(table).with_end(latest=True).open_sync() as stream:\n"
+        "    rows: int = sum(batch.num_rows for batch in stream)"
+    )
     programs = {
-        "by_function": f"builder = stream_read_builder(table).with_end(latest=True)\n{right}",
-        "by_method": f"builder = table.new_stream_read_builder().with_end(latest=True)\n{right}",
-        "misspelt": "table.new_stream_read_builder().with_ends(latest=True)",
-        "wrong": 'stream_read_builder(table).with_end(latest="yes")',
+        "opened": opened + right,
+        "of_a_catalog": catalog + right,
+        "misspelt": f"{opened}stream_read_builder(table).with_ends(latest=True)",
+        "wrong": f'{opened}stream_read_builder(table).with_end(latest="yes")',
     }
     for name, code in programs.items():
-        (environment.empty / f"{name}.py").write_text(f"{head}{table}{code}\n")
+        head = "from pypaimon.streaming import stream_read_builder\n"
+        (environment.empty / f"{name}.py").write_text(f"{head}{code}\n")
+    (setting,) = re.findall(r"```toml\n(.+?)```", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.DOTALL)
+    (environment.empty / "pyproject.toml").write_text(setting)
     command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", environment.path / "bin" / "python")
     files = [f"{name}.py" for name in programs]
     found = subprocess.run((*command, *files), cwd=environment.empty, capture_output=True, text=True)
@@ -222,7 +272,7 @@ def test_the_first_pages_pass_pyright_in_its_strict_mode(environment: Environmen
     _, first, *others = python_blocks(ROOT / "docs" / "index.md")
     programs = dict(enumerate([*python_blocks(ROOT / "README.md"), first, "".join(others)]))
     written = {f"page_{number}.py": code for number, code in programs.items()}
-    mistakes = {"with_projection(": "with_projections(", "with_end(latest=True)": 'with_end(latest="yes")'}
+    mistakes = {"with_projection(": "with_projections(", 'with_end("latest")': 'with_end(latest="yes")'}
     for right, wrong in mistakes.items():
         assert right in written["page_3.py"]
         written[f"{wrong.partition('(')[0]}_wrong.py"] = written["page_3.py"].replace(right, wrong, 1)
