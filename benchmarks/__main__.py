@@ -140,8 +140,9 @@ reader is pypaimon's stream with `scan.native-plan.enabled` and `read.native.ena
 - Shredded maps (`shared-shredding`) have 6 out of 50 keys in each row, in 8 columns.
 - The memory of large plans includes imports and splits, but not the objects of their files, which are made when they
   are asked for.
-- 20 snapshots behind need at least 6.15 requests each, with `fast` 3.15, to read them and find the window. pypaimon's
-  stream replays here too, because its own catch-up gives other rows.
+- 20 snapshots behind are 120 requests, with `fast` 60, and those that find the window. pypaimon's stream replays here
+  too, because its own catch-up gives other rows.
+- A goal that was missed and cannot be met carries the reason in its row. It counts as missed.
 - Spark's rates are medians of {spark_runs.ROUNDS} rounds with the same files, and for Python sources the same tasks.
   Ready-made batches are one cached batch, which is never decoded. A batch read includes its start.
 - Starts of queries are processor time of all processes together, medians of {spark_source.START_ROUNDS} rounds, for

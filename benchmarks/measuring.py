@@ -28,6 +28,7 @@ class Figure:
         peer: The other value, None if there is none.
         peer_name: Whose value that is.
         more_is_better: Whether a greater value is the better one (rates).
+        limit: Why the goal cannot be met, with the arithmetic; shown if it is missed, and then it counts as missed.
     """
 
     measure: str
@@ -38,6 +39,7 @@ class Figure:
     peer: float | None = None
     peer_name: str = PEER
     more_is_better: bool = False
+    limit: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -108,7 +110,7 @@ def rows(figures: list[Figure]) -> list[list[str]]:
                 "" if each.peer is None else f"{text(each.peer)} {each.unit}".strip(),
                 "" if ratio is None else f"{text(ratio)} x",
                 "" if each.met is None else each.goal,
-                "missed" if each.met is False else "",
+                "" if each.met is not False else f"missed: {each.limit}" if each.limit else "missed",
             ]
         )
     return lines

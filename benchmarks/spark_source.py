@@ -98,18 +98,22 @@ def _throughput(spark: Any, directory: Path) -> list[Figure]:
         }
     )
 
-    def compared(measure: str, name: str, peer: str, peer_name: str, goal: float | None) -> Figure:
+    def compared(measure: str, name: str, peer: str, peer_name: str, goal: float | None, decoded: str = "") -> Figure:
         rate, ratio = ROWS / median(found[name]) / 1e6, share(found, name, peer)
         words, met = ("none", None) if goal is None else (f"at least {goal:g}", ratio >= goal)
-        return Figure(f"spark: {measure}", rate, "M rows/s", words, met, rate / ratio, peer_name, more_is_better=True)
+        # Ready-made batches are never decoded: a reader of files is as fast as pyarrow reads the same ones, at most.
+        most = share(found, decoded, peer) if decoded else 1.0
+        limit = f"pyarrow's decoding alone reaches {most:.2f}" if goal is not None and most < goal else ""
+        measure = f"spark: {measure}"
+        return Figure(measure, rate, "M rows/s", words, met, rate / ratio, peer_name, more_is_better=True, limit=limit)
 
     return [
-        compared("append stream", "append", "append bare", READY_MADE, 0.95),
+        compared("append stream", "append", "append bare", READY_MADE, 0.95, "append decoded"),
         compared("append stream", "append", "append decoded", DECODED, 0.95),
         compared("append stream", "append", "append files", FILE_SOURCE, None),
-        compared("changelog stream", "change", "change bare", READY_MADE, 0.9),
+        compared("changelog stream", "change", "change bare", READY_MADE, 0.9, "change decoded"),
         compared("changelog stream", "change", "change decoded", DECODED, 0.9),
-        compared("batch read", "batch", "batch bare", READY_MADE, 0.9),
+        compared("batch read", "batch", "batch bare", READY_MADE, 0.9, "batch decoded"),
         compared("batch read", "batch", "batch decoded", DECODED, 0.9),
         compared("native_read", "native", "parquet", PARQUET, 0.97),
         compared("native_foreach_batch", "native each", "files each", FILE_SOURCE, 0.95),

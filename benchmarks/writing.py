@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -25,6 +26,8 @@ ROWS = 300_000
 ROUNDS = 3
 COMMITS = 10_000
 _PART = 1 << 16
+_OBJECTS = 6
+"""Written by a commit: the data file, a manifest, two manifest lists, the snapshot and the hint."""
 _JAVA_REQUESTS = 16
 """Reads, writes, listings and probes of files in one commit of Java 1.4.2 to an append table, without its data file."""
 
@@ -99,12 +102,13 @@ def _requests() -> Iterator[Figure]:
     with s3_catalog() as (warehouse, requests):
         row = some_rows(1)
         peer = _requests_of(create(warehouse, "peer"), requests, lambda table: lambda: commit(table, row))
-        for number, (switch, extra) in enumerate((("off", ""), ("on", ", extra fast"))):
+        upload = f"pyarrow begins, fills and completes an upload of each of {_OBJECTS} objects: {3 * _OBJECTS} requests"
+        for number, (switch, extra, limit) in enumerate((("off", "", upload), ("on", ", extra fast", ""))):
             with switched(switch):
                 counted = _requests_of(create(warehouse, f"ours{number}"), requests, _committing)
             measure = f"HTTP requests of a commit of one row{extra}"
             goal = f"{_JAVA_REQUESTS + 1} (Java)"
-            yield Figure(measure, counted, "", goal, counted <= _JAVA_REQUESTS + 1, peer)
+            yield Figure(measure, counted, "", goal, counted <= _JAVA_REQUESTS + 1, peer, limit=limit)
 
 
 def _requests_of(table: Any, requests: Callable[[], int], side: Callable[[Any], Callable[[], None]]) -> float:
@@ -132,8 +136,14 @@ def _growth(directory: Path) -> Iterator[Figure]:
     run = _committing(table)
     seconds = [timed(run) for _ in range(COMMITS)]
     first, last = median(seconds[100:600]), median(seconds[-500:])
+    listing = median(timed(lambda: os.listdir(f"{table.table_path}/snapshot")) for _ in range(100))
+    # Only a listing shows the temporary file of Java's writer, which a rename would put in place of the snapshot.
+    limit = f"a local commit lists its {COMMITS:,} snapshots to find a rename of Java's: {listing * 1000:.1f} ms"
     yield Figure(f"commit of one row, after {COMMITS:,} others", last * 1000, "ms", "-", None)
-    yield Figure("the same, compared with the first 600", last / first, "", "1.2", last <= 1.2 * first)
+    met, unavoidable = last <= 1.2 * first, last - listing <= 1.2 * first
+    yield Figure(
+        "the same, compared with the first 600", last / first, "", "1.2", met, limit=limit if unavoidable else ""
+    )
     peer = create(catalog(directory / "growth"), "peer", SCHEMA)
     taken = [timed(lambda: commit(peer, some_rows(1))) for _ in range(COMMITS // 10)]
     share = median(taken[-50:]) / median(taken[50:100])

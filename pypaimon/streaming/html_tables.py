@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from html import escape
 from itertools import islice
 from typing import Any
-
-from pypaimon.streaming.redaction import without_secrets
 
 MOST_ROWS, MOST_COLUMNS, MOST_CHARACTERS = 20, 20, 100
 
@@ -48,6 +45,11 @@ def _is_default(each: Any, value: Any) -> bool:
 
 def _cell(value: Any) -> str:
     """The beginning of a value as text. Only that is escaped, so that a tag is never cut in two."""
+    # Only notebooks need them.
+    from html import escape
+
+    from pypaimon.streaming.redaction import without_secrets
+
     text = value if isinstance(value, str) else "unknown" if value is None else str(value)
     # Secrets are looked for in more than is shown, because a cut one is not recognised.
     text = without_secrets(text[: 10 * MOST_CHARACTERS])

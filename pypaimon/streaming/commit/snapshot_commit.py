@@ -157,8 +157,8 @@ class SnapshotCommit:
         self._publisher.prepare()
         for retry in self._backoff.tries():
             # The first attempt trusts what is known. If that is outdated, publishing finds out, at the price of the
-            # manifests that were written in vain. Without arbitration it would not be found out.
-            looks = bool(retry) or self._known.outdated or not self._publisher.conditional
+            # manifests that were written in vain: it looks for the snapshot before and for the next one.
+            looks = bool(retry) or self._known.outdated
             if looks and not self._look():
                 continue
             outcome = self._examine_new_snapshots() or self._attempt(has_looked=looks)

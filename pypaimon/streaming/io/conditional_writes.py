@@ -14,7 +14,7 @@ from typing import Any
 from pypaimon.streaming.errors import IOTimeoutError, StoreError, TableChangedError
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
-from pypaimon.streaming.paimon.internals import local_path
+from pypaimon.streaming.paimon.internals import local_path, object_stream
 
 try:
     import fcntl
@@ -188,7 +188,7 @@ class ConditionalWrites:
         return data
 
     def _write(self, path: str, data: bytes) -> None:
-        _write(self._file_io, path, data)
+        write_stream(self._file_io, path, data)
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def written_to_temporary(file_io: Any, path: str, data: bytes) -> Iterator[str]:
     directory, name = path.rsplit("/", 1)
     temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
     try:
-        _write(file_io, temporary, data)
+        write_stream(file_io, temporary, data)
         yield temporary
     except BaseException:
         # The cause of the failed write matters more than a failed cleanup.
@@ -250,8 +250,9 @@ def not_renamed(directory: str, names: Collection[str]) -> list[str]:
     return [f"{directory}/{final}" for name in complete if (final := name[1 : -len(_COMPLETE)]) not in names]
 
 
-def _write(file_io: Any, path: str, data: bytes) -> None:
-    with file_io.new_output_stream(path) as stream, one_request():
+def write_stream(file_io: Any, path: str, data: bytes) -> None:
+    """Write a file by the table's FileIO."""
+    with object_stream(file_io, path) or file_io.new_output_stream(path) as stream, one_request():
         stream.write(data)
 
 

@@ -107,7 +107,7 @@ class ObjectReads:
             otherwise()
 
     def write(self, path: str, data: bytes, otherwise: Callable[[], None]) -> None:
-        """Write an object unconditionally, in one request; the FileIO needs five.
+        """Write an object unconditionally, in one request; the FileIO needs three.
 
         Args:
             path: The object.

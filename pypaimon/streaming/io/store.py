@@ -17,7 +17,14 @@ from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, not_renamed
+from pypaimon.streaming.io.conditional_writes import (
+    ConditionalWrites,
+    Seen,
+    is_local,
+    is_renamed,
+    not_renamed,
+    write_stream,
+)
 from pypaimon.streaming.io.exclusive_files import ExclusiveFiles
 from pypaimon.streaming.io.fetch_ahead import FetchAhead
 from pypaimon.streaming.io.io_requests import one_request
@@ -377,17 +384,13 @@ class Store(RetriedRequests):
         elif is_local(path):
             self._writes.write_local(path, data, lambda: self.pool.given_up)
         else:
-            self.objects.write(path, data, partial(self._write_stream, path, data))
+            self.objects.write(path, data, partial(write_stream, self.file_io, path, data))
 
     def _write_new(self, path: str, data: bytes) -> None:
         if is_local(path) or is_renamed(path):
-            self._write_stream(path, data)
+            write_stream(self.file_io, path, data)
         else:
             self._write(path, data)
-
-    def _write_stream(self, path: str, data: bytes) -> None:
-        with object_stream(self.file_io, path) or self.file_io.new_output_stream(path) as stream, one_request():
-            stream.write(data)
 
 
 def _name(status: Any) -> str:

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeVar, cast
 
@@ -58,6 +57,8 @@ def typed(kind: type, what: str, value: Any) -> Any:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that a wrong one probably means; None if no name is like it."""
+    from difflib import get_close_matches  # only errors need it
+
     # Below 0.7 names of another meaning are found, such as `table` for `tail`.
     return next(iter(get_close_matches(name, known, n=1, cutoff=0.7)), None)
 

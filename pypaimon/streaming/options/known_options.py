@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.options import option_keys
@@ -110,8 +110,12 @@ def _distance(one: str, other: str) -> int:
 
 # Other systems have options such as `timezone`.
 _NOT_COMPARED = {option_keys.TIME_ZONE.name}
-_READERS_SPELLINGS = Spellings(option_keys.known_names(Use.READ) - _NOT_COMPARED)
-_SPELLINGS = Spellings(option_keys.known_names() - _NOT_COMPARED)
+
+
+@cache
+def _spellings(*use: Use) -> Spellings:
+    """Those of the keys for a use; without one, of all keys."""
+    return Spellings(option_keys.known_names(*use) - _NOT_COMPARED)
 
 
 def refuse_unknown_keys(schema: TableSchema) -> None:
@@ -124,7 +128,7 @@ def refuse_unknown_keys(schema: TableSchema) -> None:
     for key in schema.options:
         if key.startswith(_PREFIXES) and key not in KNOWN_STREAM_KEYS:
             raise _unknown(key, nearest(key, KNOWN_STREAM_KEYS))
-    _refuse_misspelled(schema.options, _READERS_SPELLINGS)
+    _refuse_misspelled(schema.options, Use.READ)
     mode = option_keys.STREAM_SCAN_MODE.of(schema.options)
     if mode is not None and mode.lower() != "none":
         raise UnsupportedTableError(
@@ -138,12 +142,12 @@ def refuse_misspelled_keys(keys: Iterable[str]) -> None:
     Raises:
         StreamConfigError: Names the key and the known one.
     """
-    _refuse_misspelled(keys, _SPELLINGS)
+    _refuse_misspelled(keys)
 
 
-def _refuse_misspelled(keys: Iterable[str], spellings: Spellings) -> None:
+def _refuse_misspelled(keys: Iterable[str], *use: Use) -> None:
     for key in keys:
-        meant = spellings.meant_by(key)
+        meant = _spellings(*use).meant_by(key)
         if meant is not None:
             raise _unknown(key, meant)
 

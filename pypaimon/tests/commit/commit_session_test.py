@@ -15,6 +15,7 @@ from pypaimon.streaming.commit.ledger import CommitLedger
 from pypaimon.streaming.commit.request import CommitReport, CommitRequest
 from pypaimon.streaming.commit.session import MOST_AHEAD, MOST_SECONDS, CommitSession
 from pypaimon.streaming.errors import CommitFailedError, CommitUnknownError
+from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -75,6 +76,22 @@ def test_a_commit_of_one_small_file_costs_six_requests(server: S3Server) -> None
     # The ledger is written with the commits 0, 1, 3, 7, 15 and so on, then with every 64th one.
     # The first one of a process probes the bucket, by four requests.
     assert [len(each) for each in found] == [4 + 11, 9, 6, 9, 6, 6, 6]
+
+
+def test_without_the_extra_fast_the_ledger_costs_no_requests_for_its_directory(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "off")
+    catalog = server.catalog("commits_by_file_io")
+    catalog.create_database("db", True)
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS), False)
+    table, session = catalog.get_table("db.t"), CommitSession()
+    for identifier in range(4):  # it is written with the last one
+        messages = write(table, [(identifier, 0)], "query", False)
+        with server.asked() as asked:
+            commit_once(CommitRequest(PaimonTable(table), "query", identifier, messages), session)
+    looks = [f"{method} {path.split('/t/')[1]}" for method, path in asked if method in ("GET", "HEAD")]
+    assert [each for each in looks if "snapshot" not in each] == ["HEAD consumer/sink-query", "GET consumer/sink-query"]
 
 
 def test_record_and_fence_are_written_ever_less_often(world: World) -> None:

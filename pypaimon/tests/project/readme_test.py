@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pypaimon import Schema
 
-from support.docs.readme_parts import PICTURE, picture, with_figures
+from support.docs.readme_parts import BENCHMARKS, PICTURE, figures, picture, with_figures
 from support.repository import ROOT
 from support.tables.handles import write_by_pypaimon
 
@@ -36,6 +36,19 @@ def test_its_links_into_the_repository_lead_somewhere() -> None:
     links = re.findall(r"]\((?!https?:)([^)#]+)", README)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_a_goal_that_cannot_be_met_counts_as_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.measuring import Figure, markdown
+
+    page = BENCHMARKS.read_text(encoding="utf-8")
+    row = Figure("requests", 3, "", "2", met=False, limit="one to open, two to read")
+    (line,) = markdown([row]).splitlines()[2:]
+    missed, measured = map(int, re.search(r"Missed: (\d+) of (\d+)", figures(page)).groups())
+    shown = figures(f"{page}\n{line}\n")
+    assert f"Missed: {missed + 1} of {measured + 1} measures" in shown
+    assert "<li>requests: 3 (2): one to open, two to read</li>" in shown
 
 
 def test_its_figures_are_those_of_the_last_benchmarks() -> None:

@@ -83,6 +83,16 @@ def test_the_process_that_reports_the_columns_imports_no_plans(table: Table) -> 
     assert not {*HEAVY, *plans} & found
 
 
+@pytest.mark.parametrize("kind", PLANNED)
+def test_no_garbage_is_looked_for_in_what_a_planning_process_imported(table: Table, kind: str) -> None:
+    code = f"import gc; assert not gc.get_freeze_count()\n{PLANNED[kind]}\nassert gc.get_freeze_count() > 10_000"
+    imported(table, code)
+
+
+def test_the_garbage_of_a_users_program_is_collected() -> None:
+    assert run("import gc, pypaimon.spark.lean_imports; print(gc.get_freeze_count())") == ["0"]
+
+
 def test_names_that_planning_does_not_import_are_there_on_request(table: Table) -> None:
     code = f"""
 import pyarrow as pa

@@ -67,10 +67,10 @@ def picture(seconds: float) -> str:
     return screen.svg()
 
 
-def figures() -> str:
+def figures(page: str) -> str:
     """Rows of docs/benchmarks.md as the README's table, and below it the goals that were missed."""
-    lines = BENCHMARKS.read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines if line.startswith("|")][2:]
+    lines = (line for line in page.splitlines() if line.startswith("|"))
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines][2:]
     for above, row in pairwise(rows):
         row[0] = row[0] or above[0]
     table = [["", "this library", *PEERS.values()], ["---", *["---:"] * (1 + len(PEERS))]]
@@ -81,13 +81,15 @@ def figures() -> str:
         (_, ours, *_), *_ = found.values()
         table.append([measure, ours, *(found[peer][4] if peer in found else "-" for peer in PEERS)])
     failed = {
-        name: f"{name}: {ours}{f', {ratio} {beside}' if ratio else ''} ({goal})"
+        name: f"{name}: {ours}{f', {ratio} {beside}' if ratio else ''} ({goal}){missed.removeprefix('missed')}"
         for name, ours, beside, _, ratio, goal, missed in rows
         if missed
     }
+    barred = sum(": " in last for last in {row[0]: row[6] for row in rows if row[6]}.values())
     known = {row[0] for row in rows if row[5]}
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    text = f"Missed: {len(failed)} of {len(known)} measures with a goal, which stands in brackets"
+    why = f"; {barred} of these goals cannot be met, for the reason that follows" if barred else ""
+    text = f"Missed: {len(failed)} of {len(known)} measures with a goal, which stands in brackets{why}"
     listed = "".join(f"<li>{each}</li>" for each in failed.values())
     return f"{drawn}\n\n<details><summary>{text}</summary><ul>{listed}</ul></details>\n"
 
@@ -110,7 +112,8 @@ def with_figures(readme: str) -> str:
     head, _, rest = readme.partition(BEGIN)
     _, end, tail = rest.partition(END)
     assert end, f"README.md lacks {BEGIN.strip()} or {END}"
-    return head + BEGIN + rivals(RIVALS.read_text(encoding="utf-8")) + "\n" + figures() + end + tail
+    shown = figures(BENCHMARKS.read_text(encoding="utf-8"))
+    return head + BEGIN + rivals(RIVALS.read_text(encoding="utf-8")) + "\n" + shown + end + tail
 
 
 if __name__ == "__main__":
