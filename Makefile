@@ -12,11 +12,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # What each size of the tests leaves out. `make soak` draws other samples each time; the seed repeats them.
 PYTEST := $(RUN) -m pytest
 GROUPED := --dist loadgroup --no-loadscope-reorder
-QUICK := not (java or flink or spark or server or torch or ray or nightly$(if $(WHERE),, or slow))
+QUICK := not (java or flink or spark or server or torch or ray or orchestrators or nightly$(if $(WHERE),, or slow))
 FEEDS := (torch or ray) and not nightly
 TEST_SEED := $(or $(TEST_SEED),$(shell date +%s))
 
-.PHONY: help demo check quick test test-feeds alone lint corpus differential flink soak matrix bench bench-public readme docs first-hours release clean
+.PHONY: help demo check quick test test-feeds test-orchestrators alone lint corpus differential flink soak matrix bench bench-public readme docs first-hours release clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,10 @@ test: $(VENV)/ready ## All tests but those of PyTorch and Ray: 8 minutes on 2 co
 test-feeds: $(VENV)/feeds-ready ## The tests of PyTorch and Ray: 2 minutes on 2 cores
 	@$(if $(ARGS),,echo "The tests of PyTorch and Ray: about 2 minutes on 2 cores")
 	$(PYTEST) -n 2 $(GROUPED) -m "$(FEEDS)" $(ARGS)
+
+test-orchestrators: $(VENV)-airflow/ready $(VENV)-orchestrators/ready ## The tests of Airflow, Dagster, Prefect, dlt and Bytewax: 4 minutes on 2 cores
+	$(VENV)-airflow/bin/python -m pytest -W default -m orchestrators pypaimon/tests/orchestrators/airflow_test.py $(ARGS)
+	$(VENV)-orchestrators/bin/python -m pytest -W default -m orchestrators pypaimon/tests/orchestrators --ignore pypaimon/tests/orchestrators/airflow_test.py $(ARGS)
 
 alone: $(VENV)/ready ## Each test file in a process of its own: an hour on 2 cores (ARGS="--some 20", or files)
 	$(RUN) pypaimon/tests/support/run.py support.alone $(ARGS)
@@ -85,8 +89,8 @@ first-hours: $(VENV)/ready ## What five people type first, from a fresh clone an
 release: $(VENV)/ready ## The files of a release in dist/, checked and tried; a rehearsal without a tag; publishes nothing
 	$(RUN) .ci/release.py
 
-clean: ## Remove the environment and what was built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .nox
+clean: ## Remove the environments and what was built
+	rm -rf $(VENV) $(VENV)-airflow $(VENV)-orchestrators build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .nox
 
 # The environment: with what the demo needs, then with what the tests and the other commands do, then with PyTorch and Ray.
 # uv takes half of pip's time. It does not read pip's settings: where only those name the index, pip does the rest.
@@ -123,4 +127,11 @@ $(VENV)/ready: pyproject.toml | $(RUN)
 $(VENV)/feeds-ready: $(VENV)/ready
 	@echo "Installing PyTorch and Ray, once: about 3 GB to download (300 MB with UV_TORCH_BACKEND=cpu); some minutes"
 	@$(INSTALL) --editable '.[dev,test-feeds]'
+	@touch $@
+
+# Frameworks that pin what others want newer: environments of their own, made with the uv of the first one.
+$(VENV)-%/ready: pyproject.toml | $(VENV)/demo-ready
+	@echo "Installing what the tests of $* need, once: about 900 MB on disk"
+	@$(RUN) -m uv venv --quiet --clear --python $(RUN) $(VENV)-$*
+	@$(RUN) -m uv pip install --quiet --python $(VENV)-$*/bin/python --editable '.[test-$*]'
 	@touch $@

@@ -29,7 +29,7 @@ from support.tables.orders import create_orders
 
 pytestmark = pytest.mark.slow
 
-HAVE_OWN = [*ON_SPARK, DOCS / "index.md"]
+HAVE_OWN = [*ON_SPARK, DOCS / "index.md", DOCS / "orchestrators.md"]
 """Pages with a test of their own."""
 OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 

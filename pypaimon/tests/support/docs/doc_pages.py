@@ -50,6 +50,22 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+def of_section(page: Path, title: str) -> list[Block]:
+    """The blocks below a heading of the second level, up to the next one."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    first = lines.index(f"## {title}") + 1
+    last = next((number for number, line in enumerate(lines[first:], first + 1) if line.startswith("## ")), len(lines))
+    return [block for block in blocks(page) if first < block.line <= last]
+
+
+def run_section(page: Path, title: str, warehouse: Path) -> dict[str, Any]:
+    """Run the Python of a section as one module; gives what it defines."""
+    code = "".join(block.text for block in of_section(page, title) if block.language == "python")
+    namespace: dict[str, Any] = {"__name__": f"section_{title}"}
+    exec(code.replace(HOME, str(warehouse.parent)), namespace)
+    return namespace
+
+
 def run_page(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop, store: str = STORE) -> None:
     """Run the blocks of a page; what they print must stand behind them."""
     with mock.patch.dict(os.environ):

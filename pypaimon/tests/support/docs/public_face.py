@@ -20,8 +20,8 @@ PACKAGES = (
     *(
         f"pypaimon.streaming.{module}"
         for module in (
-            "compaction databases doctor errors feeds groups live maintenance stream_types targets telemetry testing "
-            "writing"
+            "compaction databases doctor errors feeds groups live maintenance orchestrators stream_types targets "
+            "telemetry testing writing"
         ).split()
     ),
     "pypaimon.spark",

@@ -1,0 +1,2 @@
+from pypaimon.streaming.orchestrators.snapshot_cursors import NewSnapshot as NewSnapshot
+from pypaimon.streaming.orchestrators.snapshot_cursors import new_snapshots as new_snapshots
