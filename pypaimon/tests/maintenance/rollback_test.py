@@ -26,6 +26,7 @@ from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import create_branch, create_tag, rollback
+from pypaimon.streaming.maintenance.completeness import check_complete
 from pypaimon.streaming.maintenance.retention_pin import pinned
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -256,6 +257,20 @@ def test_a_snapshot_without_all_its_files_is_no_target(table: Table) -> None:
     with pytest.raises(CorruptTableError, match=first):
         rollback(table.handle(), snapshot_id=1)
     assert table.ids() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("held_by", ["snapshot", "tag", None])
+def test_a_missing_file_is_damage_only_if_its_snapshot_is_still_held(table: Table, held_by: str | None) -> None:
+    """Java's expiry looks for no pins, so the target of a rollback may expire at any moment."""
+    directory = PaimonTable(table.handle()).new_directory()
+    snapshot = directory.snapshots.get(1)
+    if held_by == "tag":
+        table.handle().create_tag("kept", 1)
+    if held_by != "snapshot":
+        table.snapshot_path(1).unlink()
+    (table.path / "manifest" / snapshot.delta_manifest_list).unlink()
+    with pytest.raises(MaintenanceConflictError if held_by is None else CorruptTableError, match="snapshot 1 "):
+        check_complete(PaimonTable(table.handle()), directory, snapshot)
 
 
 def test_a_run_of_maintenance_forbids_a_rollback(table: Table) -> None:
