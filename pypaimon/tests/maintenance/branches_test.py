@@ -30,7 +30,7 @@ from support.samples import SOAK
 from support.stores.fault_file_io import Call, DyingStore, FaultFileIO
 from support.tables.handles import sorted_rows
 from support.tables.named_files import files_of, needed_files
-from support.tables.streamed_table import Table, available, rows
+from support.tables.streamed_table import Table, at_every_change, available, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -438,6 +438,18 @@ def test_a_commit_that_comes_meanwhile_is_not_replaced(table: Table, monkeypatch
         if file_io.interruption is not None:
             break
         shutil.rmtree(other.path.parents[1])
+
+
+def test_the_newest_snapshot_is_found_while_snapshots_are_copied(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also at a gap: otherwise the next commit would follow the snapshot before it."""
+    table.handle().create_tag("tip", 4)
+    create_branch(table.handle(), "b", tag="tip")
+    commit_to(table, "b", 7, 8, 9)
+    maintain(table.handle(branch="b"), LATEST_ONLY)
+    found: list[bool] = []
+    at_every_change(monkeypatch, lambda: found.append(table.found_ids()[-1] == table.latest()))
+    fast_forward(table.handle(), "b")
+    assert table.latest() == 7 and len(found) > 8 and all(found)
 
 
 @pytest.mark.parametrize("kind", ["own commits", "nothing common", "expired", "longer", "shorter"])

@@ -32,7 +32,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
 from support.tables.named_files import files_of, needed_files
-from support.tables.streamed_table import Table, available, rows
+from support.tables.streamed_table import Table, at_every_change, available, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -359,6 +359,25 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(
         shutil.rmtree(killed.path.parents[1])
         step += 1 if SOAK else 5
     assert step > 20
+
+
+@pytest.mark.parametrize("hint", [None, "2"])
+def test_a_restored_snapshot_is_found_once_the_later_ones_are_gone(
+    table: Table, monkeypatch: pytest.MonkeyPatch, hint: str | None
+) -> None:
+    """After each change, so a crash leaves no gap, and nobody commits after the snapshot while others follow it."""
+    table.handle().create_tag("kept", 2)
+    maintain(table.handle(), MaintenancePolicy(min_snapshots=2, max_snapshots=2))
+    earliest = table.path / "snapshot" / "EARLIEST"
+    if hint is None:
+        earliest.unlink()
+    else:
+        # A run that gives up moves it back, although another one may have expired the snapshot meanwhile.
+        earliest.write_text(hint)
+    found: list[tuple[int, ...]] = []
+    at_every_change(monkeypatch, lambda: found.append(table.found_ids()))
+    rollback(table.handle(), tag="kept")
+    assert [*dict.fromkeys(found)] == [(4, 5), (4,), (2,)]
 
 
 def test_two_rollbacks_to_one_snapshot_do_not_share_a_pin(table: Table) -> None:
