@@ -23,7 +23,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.errors import MaintenanceConflictError, UnsupportedTableError
-from pypaimon.streaming.maintenance import create_branch, delete_branch, fast_forward, rename_branch
+from pypaimon.streaming.maintenance import branches, create_branch, delete_branch, fast_forward, rename_branch
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
@@ -100,6 +100,22 @@ def test_a_branch_of_an_expired_snapshot_can_be_maintained(table: Table) -> None
     for name in ("main", "b"):
         maintain(table.handle(branch=name), LATEST_ONLY)
     assert [row[0] for row in branch_rows(table, "b")] == [0, 1, 8] and is_whole(table)
+
+
+def test_a_branch_of_a_tag_that_goes_meanwhile_goes_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its snapshot, and a file that the branch needs."""
+    maintain(table.handle(), LATEST_ONLY)
+    path, original = table.path / "tag" / "tag-fork", branches._create
+
+    def create(*args: Any) -> None:
+        original(*args)
+        (table.path / "manifest" / json.loads(path.read_text())["deltaManifestList"]).unlink()
+        path.unlink()
+
+    monkeypatch.setattr(branches, "_create", create)
+    with pytest.raises(MaintenanceConflictError, match="tag 'fork' was deleted meanwhile"):
+        create_branch(table.handle(), "b", tag="fork")
+    assert not [*home(table, "b").rglob("*-*")], "nothing of the branch is left"
 
 
 @pytest.mark.parametrize("name", ["", " ", "main", "12", "a/b", "..", "b"])
