@@ -232,12 +232,12 @@ class CorruptTableError(PaimonStreamError, OSError):
         path: The file.
     """
 
-    def __init__(self, path: str, detail: str) -> None:
+    def __init__(self, path: str, detail: str, *, advice: str | None = None) -> None:
         self.path = path
         self.detail = detail
         super().__init__(
             f"{path}: {detail}. Nothing was skipped.",
-            advice="Once the file is repaired the stream continues at this position.",
+            advice=advice or "Once the file is repaired the stream continues at this position.",
         )
 
 

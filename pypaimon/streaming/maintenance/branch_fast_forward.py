@@ -30,7 +30,7 @@ from pypaimon.streaming.maintenance.overtaken import Overtaken, overtaken_by
 from pypaimon.streaming.maintenance.retention_pin import pinned, pinned_before
 from pypaimon.streaming.maintenance.roots import of_branch
 from pypaimon.streaming.maintenance.tags import tags_of
-from pypaimon.streaming.maintenance.truncation import LaterFiles, later_files, truncate
+from pypaimon.streaming.maintenance.truncation import LaterFiles, forget_latest, later_files, truncate
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
@@ -269,7 +269,7 @@ class _FastForward:
         self._copy([number for number in sorted(self._new) if number > pivot and number not in self._kept])
 
     def _copy_others(self) -> None:
-        """Copy what is not a snapshot, and delete the schemas that the branch does not have."""
+        """Copy what is not a snapshot, and delete what must not be there meanwhile."""
         store = self._own.store
         for number in reversed(self._lost_schemas):
             if number not in self._new_schemas:
@@ -283,6 +283,8 @@ class _FastForward:
             if tag is not None:
                 store.write_atomic(self._own.tag_path(each.name), tag)
         self._copy_changelogs()
+        # The snapshots may begin after a gap. `_copy` writes the hint once they are there.
+        forget_latest(self._own)
 
     def _copy_changelogs(self) -> None:
         """Copy the long-lived changelogs of snapshots since the fork that have expired in the branch."""

@@ -166,7 +166,7 @@ def _create_of_tag(table: PaimonTable, directory: TableDirectory, name: str, tag
             # Another program has deleted it. It may not have seen the branch, and may have deleted its files.
             try:
                 check_complete(table, directory, Snapshot.from_json(text))
-            except CorruptTableError:
+            except (CorruptTableError, MaintenanceConflictError):
                 _delete_all(directory, name)
                 raise MaintenanceConflictError(table.name, f"tag {tag!r} was deleted meanwhile") from None
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.maintenance.plan import unfinished_plans
-from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, required
-from pypaimon.streaming.maintenance.roots import Roots
+from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, missing_file_error
+from pypaimon.streaming.maintenance.roots import Roots, is_held
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -22,12 +22,15 @@ def check_complete(table: PaimonTable, directory: TableDirectory, snapshot: Snap
 
     Raises:
         CorruptTableError: One is missing.
+        MaintenanceConflictError: One is missing, and the snapshot has expired meanwhile.
     """
     candidates = Candidates(directory.manifests, table.paths)
     named = [*candidates.of_states((snapshot,)), *candidates.of_snapshots((snapshot,), None)]
     missing = missing_file(table, directory, Roots(snapshots=(snapshot,)), named)
     if missing is not None:
-        raise required(FileNotFoundError(2, "missing", missing), f"snapshot {snapshot.id}")
+        expired = None if is_held(directory, snapshot) else snapshot
+        error = FileNotFoundError(2, "missing", missing)
+        raise missing_file_error(table.name, error, f"snapshot {snapshot.id}", expired)
 
 
 def missing_of_state(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> str | None:

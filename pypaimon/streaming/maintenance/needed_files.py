@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.maintenance.plan import MaintenancePlan
-from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, required
+from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, missing_file_error
 from pypaimon.streaming.maintenance.roots import Picture, Roots, picture_of
 from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
@@ -83,16 +83,26 @@ class NeededFiles:
         try:
             references.add(roots)
         except FileNotFoundError as error:
-            self._check_still_there(roots)
-            raise required(error, "a snapshot, tag or changelog that stays") from error
+            visible = roots.visible
+            if len(visible.snapshots) < len(roots.snapshots):
+                # Java's expiry begins at the hint, and deletes files that the snapshots below it name. No reader finds
+                # those, so they need nothing that is gone. A run that was killed may have left them for long: if this
+                # were a conflict, the next runs would meet it too.
+                self._add(references, visible)
+                return
+            what = "a snapshot, tag or changelog that stays"
+            raise missing_file_error(self._table.name, error, what, self._expired(roots)) from error
 
-    def _check_still_there(self, roots: Roots) -> None:
-        """Another program may have expired, meanwhile, what needs a file that is missing."""
+    def _expired(self, roots: Roots) -> Snapshot | None:
+        """The first of these visible roots that has expired since they were read, or that readers no longer find."""
         now = picture_of(self._table.new_directory(), self._seen, with_consumers=False)
-        there = {each for found in (now.own, *now.others) for each in found.marks}
-        gone = next((each for each, mark in zip(roots.all, roots.marks, strict=True) if mark not in there), None)
-        if gone is not None:
-            raise MaintenanceConflictError(self._table.name, f"snapshot {gone.id} has expired meanwhile")
+        there = {mark for found in (now.own, *now.others) for mark in found.visible.marks}
+        # A plan's tags and changelogs are still to be written: their snapshots, which may be hidden, have the files.
+        snapshots = {(each.branch, by.fingerprint) for each in (now.own, *now.others) for by in each.snapshots}
+        for each, (kind, *place) in zip(roots.all, roots.marks, strict=True):
+            if (kind, *place) not in there and (kind == "snapshot" or tuple(place) not in snapshots):
+                return each
+        return None
 
     def newly_needed(self, roots: Sequence[Roots]) -> tuple[set[str], Picture]:
         """What snapshots, tags, changelogs and branches need now that these roots do not hold.

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from pypaimon.streaming.filtering.partition_texts import partition_text
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import plain_row
-from pypaimon.streaming.maintenance.references import required
+from pypaimon.streaming.maintenance.references import missing_file_error
+from pypaimon.streaming.maintenance.roots import is_held
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA
@@ -69,12 +70,14 @@ def partitions_at(table: PaimonTable, directory: TableDirectory, snapshot: Snaps
 
     Raises:
         CorruptTableError: A manifest is damaged or missing.
+        MaintenanceConflictError: The snapshot has expired meanwhile (retriable).
     """
     try:
         manifests = pa.concat_tables(directory.manifests.manifest_lists(snapshot.state_lists))
         entries = directory.manifests.entries(manifests, _SCHEMA)
     except FileNotFoundError as error:
-        raise required(error, f"snapshot {snapshot.id}") from error
+        expired = None if is_held(directory, snapshot) else snapshot
+        raise missing_file_error(table.name, error, f"snapshot {snapshot.id}", expired) from error
     fields = table.partition_fields
     found: dict[bytes, list[dict[str, int | None]]] = {}
     stored: dict[bytes, list[bytes]] = {}

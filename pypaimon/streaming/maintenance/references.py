@@ -17,7 +17,7 @@ from itertools import islice, pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
 from pypaimon.streaming.maintenance.roots import Roots
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath, merged_changelog_range
@@ -33,6 +33,10 @@ _LOCATED = pa.schema([ENTRY_SCHEMA.field(name) for name in _PLACES])
 _COMPACT = 1
 _TOGETHER, _ROWS = 256, 10_000
 """Snapshots whose manifest lists, and entries that are in memory at the same time."""
+_ADVICE_FOR_MISSING = (
+    "Restore the file, or let what needs it go: delete the tag, or keep fewer snapshots. Java's expiry deletes files "
+    "before their snapshots: if it is running, or was stopped, let it end first."
+)
 _PART = (7, 8)
 """Start and end of the part of a file name by which names are counted in parts: usually of a random number."""
 
@@ -293,9 +297,23 @@ def unreferenced(candidates: Iterable[TableFile], needed: set[str]) -> tuple[Tab
     return tuple(found.values())
 
 
-def required(error: FileNotFoundError, what: str) -> CorruptTableError:
-    """The error for a file that something that stays needs."""
-    return CorruptTableError(str(error.filename or error), f"is missing, although {what} needs it")
+def missing_file_error(
+    table: str, error: FileNotFoundError, needed_by: str, expired: Snapshot | None
+) -> CorruptTableError | MaintenanceConflictError:
+    """The error for a missing file that something needed when it was read.
+
+    Args:
+        table: Name of the table.
+        error: Names the file.
+        needed_by: What needs the file.
+        expired: What has expired since it was read, as one more look at the table shows. Its files may be gone, and the
+            next call does not meet it again. None: all of it is still there, so the next call would find the same.
+    """
+    if expired is not None:
+        return MaintenanceConflictError(table, f"snapshot {expired.id} has expired meanwhile")
+    return CorruptTableError(
+        str(error.filename or error), f"is missing, although {needed_by} needs it", advice=_ADVICE_FOR_MISSING
+    )
 
 
 def _real_name(name: str) -> str:

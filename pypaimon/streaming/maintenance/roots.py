@@ -49,6 +49,11 @@ class Roots:
         return (*self.snapshots, *self.tagged, *self.changelogs)
 
     @property
+    def visible(self) -> Roots:
+        """The roots without the snapshots that readers do not find, which another program may be expiring."""
+        return replace(self, snapshots=tuple(each for each in self.snapshots if each.id >= self.visible_id))
+
+    @property
     def marks(self) -> list[tuple[str, str, str]]:
         """What each of `all` is, and where, and its fingerprint.
 
@@ -132,6 +137,14 @@ def _consumers(directory: TableDirectory) -> tuple[tuple[ConsumerInfo, ...], fro
     if any(manager.path(each.name).rpartition("/")[2] not in listed for each in found):
         listed = directory.store.list_written(manager.directory)
     return found, frozenset(listed)
+
+
+def is_held(directory: TableDirectory, snapshot: Snapshot) -> bool:
+    """Whether a branch still has a snapshot that was read before, or a tag of it."""
+    there = directory.snapshots.refreshed(snapshot.id)
+    if there is not None and there.is_same_commit(snapshot):
+        return True
+    return any(each.snapshot.is_same_commit(snapshot) for each in tags_of(directory))
 
 
 def of_branch(directory: TableDirectory, name: str) -> TableDirectory:

@@ -4,10 +4,10 @@ The order of a rollback that deletes:
 
 1. A pin keeps the snapshot from expiring, and all files that it needs are looked for.
 2. If the snapshot has expired and a tag holds it, its file is written again. Java deletes first, so that it may leave a
-   table without snapshots.
+   table without snapshots. Until the later ones are gone, readers do not find it (`truncation`).
 3. The later snapshots go, see `truncation`.
 
-A process that dies leaves a table that ends at a later snapshot; the same call finishes it.
+A process that dies leaves a table that ends at a later snapshot, without a gap; the same call finishes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pypaimon.streaming.maintenance.rollback_target import (
     snapshot_text,
 )
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
-from pypaimon.streaming.maintenance.truncation import LaterFiles, later_files, truncate
+from pypaimon.streaming.maintenance.truncation import LaterFiles, hide_gap, later_files, truncate
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -186,6 +186,7 @@ class _Rollback:
 
     def _write(self, text: bytes) -> None:
         path = self._directory.snapshots.get_snapshot_path(self._id)
+        hide_gap(self._directory)
         self._directory.store.write_atomic(path, text)
         self._directory.forget()
         tag = self._directory.tag(str(self._target.tag))

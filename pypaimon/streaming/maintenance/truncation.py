@@ -1,7 +1,10 @@
 """Deletes what a branch holds after one of its snapshots, so that it is the latest one.
 
-The newest goes first: a process that dies leaves a shorter history without a gap, and the next call continues. Data
-files stay: the snapshots of other branches may need them, so maintenance finds those that nothing needs.
+The newest goes first: a process that dies leaves a shorter history, and the next call continues. Data files stay: the
+snapshots of other branches may need them, so maintenance finds those that nothing needs.
+
+If the snapshot was restored, there may be a gap after it. Until the later ones are gone, no reader must take it for the
+latest one (`forget_latest`), or begin at it (`hide_gap`).
 """
 
 from __future__ import annotations
@@ -48,14 +51,34 @@ def later_files(directory: TableDirectory, last: int, others_after: int | None =
     )
 
 
+def forget_latest(directory: TableDirectory) -> None:
+    """Delete the hint to the latest snapshot, so that readers and writers list.
+
+    They believe the hint if the next snapshot is missing. A hint to the last snapshot before a gap would cut off those
+    after it, and the next commit would follow that snapshot.
+    """
+    directory.store.delete(_hint(directory, "LATEST"))
+
+
+def hide_gap(directory: TableDirectory) -> None:
+    """Let the hint lead to the earliest snapshot that readers find, before an earlier one is restored.
+
+    They then do not find the restored snapshot at a gap until the later ones are gone, also if that is never finished.
+    The hint may be missing, or lead to a snapshot that has expired.
+    """
+    earliest = directory.snapshots.earliest_id()
+    if earliest is not None and directory.snapshots.hinted_earliest_id() != earliest:
+        directory.store.write_atomic(_hint(directory, "EARLIEST"), str(earliest).encode())
+
+
 def truncate(directory: TableDirectory, last: int, others_after: int | None = None) -> LaterFiles:
     """Delete what a branch holds after a snapshot, which must exist. The arguments are those of `later_files`.
 
     Returns:
         What was deleted. Commits that came meanwhile are among it, because the snapshot that they follow is gone.
     """
-    store, home = directory.store, branch_directory(directory.table.table_path, directory.branch)
-    store.write_atomic(f"{home}/snapshot/LATEST", str(last).encode())
+    store = directory.store
+    forget_latest(directory)
     found = later_files(directory, last, others_after)
     # Changelogs first: with its snapshot gone, a reader would take the changelog of a later one for the next changes.
     _delete_changelogs(directory, found.changelogs)
@@ -69,6 +92,11 @@ def truncate(directory: TableDirectory, last: int, others_after: int | None = No
         deleted += stale
         if not stale:
             break
+    hint = directory.snapshots.hinted_earliest_id()
+    if hint is not None and hint > last and (ids := directory.snapshots.list_ids()):
+        store.write_atomic(_hint(directory, "EARLIEST"), str(ids[0]).encode())
+    # If another program has committed meanwhile, the next snapshot is there, and readers do not believe this.
+    store.write_atomic(_hint(directory, "LATEST"), str(last).encode())
     tags = [*found.tags]
     _delete_tags(directory, reversed(tags))
     for _ in range(_LISTINGS):
@@ -78,11 +106,11 @@ def truncate(directory: TableDirectory, last: int, others_after: int | None = No
         _delete_tags(directory, late)
         tags += late
     directory.forget()
-    ids = directory.snapshots.list_ids()
-    hint = store.read_many([f"{home}/snapshot/EARLIEST"])[0]
-    if ids and hint is not None and hint.strip().isdigit() and int(hint) > last:
-        store.write_atomic(f"{home}/snapshot/EARLIEST", str(ids[0]).encode())
     return LaterFiles(tuple(sorted({*deleted})), found.changelogs, tuple(dict.fromkeys(tags)))
+
+
+def _hint(directory: TableDirectory, name: str) -> str:
+    return f"{branch_directory(directory.table.table_path, directory.branch)}/snapshot/{name}"
 
 
 def _stale(directory: TableDirectory, last: int) -> list[int]:

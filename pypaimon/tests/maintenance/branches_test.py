@@ -23,14 +23,14 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.errors import MaintenanceConflictError, UnsupportedTableError
-from pypaimon.streaming.maintenance import create_branch, delete_branch, fast_forward, rename_branch
+from pypaimon.streaming.maintenance import branches, create_branch, delete_branch, fast_forward, rename_branch
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
 from support.stores.fault_file_io import Call, DyingStore, FaultFileIO
 from support.tables.handles import sorted_rows
 from support.tables.named_files import files_of, needed_files
-from support.tables.streamed_table import Table, available, rows
+from support.tables.streamed_table import Table, at_every_change, available, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -100,6 +100,22 @@ def test_a_branch_of_an_expired_snapshot_can_be_maintained(table: Table) -> None
     for name in ("main", "b"):
         maintain(table.handle(branch=name), LATEST_ONLY)
     assert [row[0] for row in branch_rows(table, "b")] == [0, 1, 8] and is_whole(table)
+
+
+def test_a_branch_of_a_tag_that_goes_meanwhile_goes_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its snapshot, and a file that the branch needs."""
+    maintain(table.handle(), LATEST_ONLY)
+    path, original = table.path / "tag" / "tag-fork", branches._create
+
+    def create(*args: Any) -> None:
+        original(*args)
+        (table.path / "manifest" / json.loads(path.read_text())["deltaManifestList"]).unlink()
+        path.unlink()
+
+    monkeypatch.setattr(branches, "_create", create)
+    with pytest.raises(MaintenanceConflictError, match="tag 'fork' was deleted meanwhile"):
+        create_branch(table.handle(), "b", tag="fork")
+    assert not [*home(table, "b").rglob("*-*")], "nothing of the branch is left"
 
 
 @pytest.mark.parametrize("name", ["", " ", "main", "12", "a/b", "..", "b"])
@@ -438,6 +454,18 @@ def test_a_commit_that_comes_meanwhile_is_not_replaced(table: Table, monkeypatch
         if file_io.interruption is not None:
             break
         shutil.rmtree(other.path.parents[1])
+
+
+def test_the_newest_snapshot_is_found_while_snapshots_are_copied(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also at a gap: otherwise the next commit would follow the snapshot before it."""
+    table.handle().create_tag("tip", 4)
+    create_branch(table.handle(), "b", tag="tip")
+    commit_to(table, "b", 7, 8, 9)
+    maintain(table.handle(branch="b"), LATEST_ONLY)
+    found: list[bool] = []
+    at_every_change(monkeypatch, lambda: found.append(table.found_ids()[-1] == table.latest()))
+    fast_forward(table.handle(), "b")
+    assert table.latest() == 7 and len(found) > 8 and all(found)
 
 
 @pytest.mark.parametrize("kind", ["own commits", "nothing common", "expired", "longer", "shorter"])

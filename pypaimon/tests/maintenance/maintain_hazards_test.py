@@ -281,6 +281,67 @@ def test_snapshots_that_a_killed_run_has_hidden_go_at_any_age(table: Table, monk
     assert table.ids() == [6] and is_exact(table)
 
 
+FEW = MaintenancePolicy(min_snapshots=1, max_snapshots=1, expire_limit=2)
+
+
+def lose(table: Table, number: int) -> None:
+    """Delete a manifest list that only this snapshot needs."""
+    (table.path / "manifest" / table.snapshot(number)["deltaManifestList"]).unlink()
+
+
+def hide(table: Table) -> None:
+    """Leave what Java's expiry leaves if a run of ours was killed after it had moved the hint to snapshot 5."""
+    lose(table, 4)
+    table.snapshot_path(5).unlink()
+    (table.path / "snapshot" / "EARLIEST").write_text("6")
+
+
+def test_hidden_snapshots_that_stay_for_now_need_nothing_that_is_gone(table: Table) -> None:
+    """The limit of a run keeps some of them. Neither that run nor the next one waits for their files."""
+    hide(table)
+    maintain(table.handle(), FEW)
+    assert table.ids() == [3, 4, 6]
+    maintain(table.handle(), FEW)
+    assert table.ids() == [6] and needed_files(table.path) <= files_of(table.path)
+
+
+def test_snapshots_that_are_hidden_meanwhile_are_a_conflict(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt that meets their missing files ends; the next one knows that they are hidden."""
+    (table.path / "snapshot" / "EARLIEST").write_text("5")
+    before(monkeypatch, NeededFiles, "of", lambda: hide(table))
+    maintain(table.handle(), FEW)
+    assert table.ids() == [3, 4, 6]
+
+
+def test_what_a_snapshot_needs_that_readers_find_is_damage(table: Table) -> None:
+    """Also next to hidden ones, and as often as it is tried."""
+    hide(table)
+    lose(table, 6)
+    for _ in range(2):
+        with pytest.raises(CorruptTableError, match=r"is missing, although .* needs it\. .* keep fewer snapshots"):
+            maintain(table.handle(), FEW)
+        assert table.ids() == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tag__automatic_creation": "batch"},
+        {"snapshot__num_retained__max": "1", "snapshot__num_retained__min": "1", "changelog__num_retained__max": "9"},
+    ],
+    ids=["tag", "changelog"],
+)
+def test_damage_is_no_conflict_if_a_tag_or_changelog_is_to_be_written(table: Table, options: dict[str, str]) -> None:
+    """The run needs their files already, and has not written them yet: that is not as if they had expired."""
+    maintain(table.handle(**options), MaintenancePolicy(min_snapshots=3, max_snapshots=3))
+    table.commit([9])
+    planned = maintain(table.handle(**options), LATEST_ONLY, dry_run=True).plan
+    assert planned.created_tags or planned.kept_changelog_ids
+    lose(table, 7)
+    with pytest.raises(CorruptTableError, match="is missing, although"):
+        maintain(table.handle(**options), LATEST_ONLY)
+
+
 def test_readers_find_no_gap_between_expired_snapshots(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest of them goes first: from then on the hint is right, and hides the others."""
     deleted: list[str] = []

@@ -15,13 +15,16 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import (
+    CorruptTableError,
     MaintenancePolicy,
     StreamConfigError,
     UnsupportedTableError,
     compact,
     maintain,
 )
+from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.maintenance import drop_partitions, list_partitions, mark_partitions_done
+from pypaimon.streaming.maintenance.partition_files import partitions_at
 from pypaimon.streaming.maintenance.preparation import Preparation
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -52,6 +55,18 @@ def expire_at(table: Table, now: datetime, policy: MaintenancePolicy | None = No
     preparation = Preparation(PaimonTable(table.handle()), policy or MaintenancePolicy(), now)
     preparation.run()
     return preparation
+
+
+@pytest.mark.parametrize("has_expired", [False, True])
+def test_a_missing_manifest_is_damage_only_if_the_snapshot_is_still_there(tmp_path: Path, has_expired: bool) -> None:
+    table = partitioned(tmp_path, "a", "b")
+    directory = PaimonTable(table.handle()).new_directory()
+    snapshot = directory.snapshots.get(1)
+    (table.path / "manifest" / snapshot.delta_manifest_list).unlink()
+    if has_expired:
+        table.snapshot_path(1).unlink()
+    with pytest.raises(MaintenanceConflictError if has_expired else CorruptTableError, match="snapshot 1 "):
+        partitions_at(PaimonTable(table.handle()), directory, snapshot)
 
 
 # ---- Drop

@@ -26,12 +26,13 @@ from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import create_branch, create_tag, rollback
+from pypaimon.streaming.maintenance.completeness import check_complete
 from pypaimon.streaming.maintenance.retention_pin import pinned
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
 from support.tables.named_files import files_of, needed_files
-from support.tables.streamed_table import Table, available, rows
+from support.tables.streamed_table import Table, at_every_change, available, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -258,6 +259,20 @@ def test_a_snapshot_without_all_its_files_is_no_target(table: Table) -> None:
     assert table.ids() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("held_by", ["snapshot", "tag", None])
+def test_a_missing_file_is_damage_only_if_its_snapshot_is_still_held(table: Table, held_by: str | None) -> None:
+    """Java's expiry looks for no pins, so the target of a rollback may expire at any moment."""
+    directory = PaimonTable(table.handle()).new_directory()
+    snapshot = directory.snapshots.get(1)
+    if held_by == "tag":
+        table.handle().create_tag("kept", 1)
+    if held_by != "snapshot":
+        table.snapshot_path(1).unlink()
+    (table.path / "manifest" / snapshot.delta_manifest_list).unlink()
+    with pytest.raises(MaintenanceConflictError if held_by is None else CorruptTableError, match="snapshot 1 "):
+        check_complete(PaimonTable(table.handle()), directory, snapshot)
+
+
 def test_a_run_of_maintenance_forbids_a_rollback(table: Table) -> None:
     (table.path / "consumer").mkdir(exist_ok=True)
     (table.path / "consumer" / "maintenance-x").write_text('{"version": 1, "files": []}')
@@ -344,6 +359,25 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(
         shutil.rmtree(killed.path.parents[1])
         step += 1 if SOAK else 5
     assert step > 20
+
+
+@pytest.mark.parametrize("hint", [None, "2"])
+def test_a_restored_snapshot_is_found_once_the_later_ones_are_gone(
+    table: Table, monkeypatch: pytest.MonkeyPatch, hint: str | None
+) -> None:
+    """After each change, so a crash leaves no gap, and nobody commits after the snapshot while others follow it."""
+    table.handle().create_tag("kept", 2)
+    maintain(table.handle(), MaintenancePolicy(min_snapshots=2, max_snapshots=2))
+    earliest = table.path / "snapshot" / "EARLIEST"
+    if hint is None:
+        earliest.unlink()
+    else:
+        # A run that gives up moves it back, although another one may have expired the snapshot meanwhile.
+        earliest.write_text(hint)
+    found: list[tuple[int, ...]] = []
+    at_every_change(monkeypatch, lambda: found.append(table.found_ids()))
+    rollback(table.handle(), tag="kept")
+    assert [*dict.fromkeys(found)] == [(4, 5), (4,), (2,)]
 
 
 def test_two_rollbacks_to_one_snapshot_do_not_share_a_pin(table: Table) -> None:

@@ -19,10 +19,9 @@ _SNAPSHOT = re.compile(r"snapshot-\d+")
 class TableLaws:
     """What must hold after each request of anybody.
 
-    - M1: All that snapshots and tags name exists. - M2: So does what long-lived changelogs need,
-    and they are kept. - M3: Readers find the
-    snapshots without a gap. - M4: The latest snapshot stays, unless the
-    table is rolled back, and there is always one. - M5: What a consumer or position needs stays.
+    - M1: All that snapshots and tags name exists. - M2: So does what long-lived changelogs need, and they are kept.
+    - M3: Readers find the snapshots without a gap. - M4: The latest snapshot stays, unless the table is rolled back,
+    and there is always one; the hint never leads to an earlier one. - M5: What a consumer or position needs stays.
     - M6: At least as many snapshots stay as must. - M7: What nothing needs goes at last. - M8: Only files of the table
     are touched.
 
@@ -153,7 +152,7 @@ class TableLaws:
             del self.held[name]
 
     def _is_of_readers(self, path: str) -> bool:
-        return "/snapshot/" in path and (path.endswith("EARLIEST") or _is_snapshot(path))
+        return "/snapshot/" in path and (path.endswith(("EARLIEST", "LATEST")) or _is_snapshot(path))
 
     def _check_visible(self, path: str) -> None:
         directory = path.rpartition("/")[0]
@@ -161,6 +160,9 @@ class TableLaws:
         missing = {*range(ids[0], ids[-1])} - {*ids} - self.gaps if ids else set()
         if missing and not self.is_rolling_back and not self.rollbacks and not self.doomed:
             raise BrokenLawError(f"M3: readers find {ids} after {path} has changed")
+        hint = int(self._objects.get(f"{directory}/LATEST") or 0)
+        if hint in ids[:-1] and hint + 1 not in ids:
+            raise BrokenLawError(f"M4: readers find {hint} as the latest of {ids} after {path} has changed")
 
     def allow_gaps(self) -> None:
         """A commit has come while the snapshots that it follows were rolled back, and nobody is left to notice that."""

@@ -149,7 +149,7 @@ def _all_manifests(candidates: Candidates, lists: Sequence[str]) -> Any:
     try:
         return references._distinct(candidates._manifests.manifest_lists([*dict.fromkeys(lists)]))
     except FileNotFoundError as error:
-        raise references.required(error, "a snapshot that goes") from error
+        raise references.missing_file_error("t", error, "a snapshot that goes", None) from error
 
 
 def _snapshots_only(self: Any, lists: Any) -> None:
@@ -227,7 +227,7 @@ MUTANTS = (
     Mutant(
         "what has expired meanwhile is damage",
         ("M7",),
-        _set(NeededFiles, "_check_still_there", lambda *_: None),
+        _set(NeededFiles, "_expired", lambda *_: None),
         PAIRS,
     ),
     Mutant(

@@ -46,7 +46,7 @@ def run_in_a_rollback(stage: Stage) -> None:
     stage.commit("a")
     stage.compact("a", "b")
     stage.commit("c")
-    stage.when("write", "/snapshot/LATEST", stage.expire)
+    stage.when("delete", "/snapshot/LATEST", stage.expire)
     stage.roll_back(snapshot=1)
     stage.check_roots()
 

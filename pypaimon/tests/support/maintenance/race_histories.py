@@ -90,7 +90,7 @@ def rollback_killed_during_a_run(stage: Stage) -> None:
         stage.commit(name)
     stage.tag("t", 1)
     stage.expire(MaintenancePolicy(min_snapshots=3, max_snapshots=3))
-    stage.when("write", "/snapshot/LATEST", kill)
+    stage.when("delete", "/snapshot/LATEST", kill)
     stage.when("write", "/consumer/maintenance-", lambda: stage.roll_back("t"))
     stage.expire(MaintenancePolicy(min_snapshots=2, max_snapshots=2))
 

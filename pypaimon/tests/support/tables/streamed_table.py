@@ -6,11 +6,13 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -21,6 +23,7 @@ from pypaimon.streaming import (
     StreamWriteBuilder,
     stream_write_builder,
 )
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.fault_file_io import SCHEME
 from support.tables.handles import (
@@ -185,6 +188,15 @@ class Table:
     def latest(self) -> int:
         return self.ids()[-1]
 
+    def found_ids(self) -> tuple[int, ...]:
+        """The ids from the earliest to the latest snapshot, found as Java does: by its hints, or else by listing."""
+        ids, hints = self.ids(), dict[str, int]()
+        for name in ("EARLIEST", "LATEST"):
+            with suppress(FileNotFoundError):
+                hints[name] = int((self.path / "snapshot" / name).read_text())
+        first, last = hints.get("EARLIEST", 0), hints.get("LATEST", 0)
+        return tuple(range(first if first in ids else ids[0], (last if last and last + 1 not in ids else ids[-1]) + 1))
+
     def snapshot(self, snapshot_id: int) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(self.snapshot_path(snapshot_id).read_text())
         return content
@@ -277,3 +289,17 @@ def all_keys(builder: StreamReadBuilder) -> list[int]:
 
 def snapshots(plans: Sequence[Plan]) -> list[int]:
     return [plan.snapshot_id for plan in plans]
+
+
+def at_every_change(monkeypatch: pytest.MonkeyPatch, look: Callable[[], object]) -> None:
+    """Look at a table before and after each small file that this library writes or deletes."""
+    for method in ("delete", "write_atomic"):
+        original = getattr(Store, method)
+
+        def change(self: Store, *args: Any, original: Any = original) -> Any:
+            look()
+            result = original(self, *args)
+            look()
+            return result
+
+        monkeypatch.setattr(Store, method, change)
