@@ -14,6 +14,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.binary_file import BinaryFile
 from pypaimon.streaming.io.io_requests import one_request
+from pypaimon.streaming.paimon.internals import input_stream
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ def open_local(file_io: Any, path: str, size: int | None = None) -> Iterator[Any
         size: Its size by a manifest, which may be wrong.
     """
     with one_request():
-        stream = file_io.new_input_stream(path)
+        stream = input_stream(file_io, path)
     with stream:
         if size is not None and size <= _SMALL:
             with one_request():

@@ -112,6 +112,19 @@ def test_a_file_is_one_request_and_a_missing_one_is_too(file: str) -> None:
     assert store.requests == {"read": 2, "abandoned": 0}
 
 
+def test_a_local_file_is_opened_without_a_look_before(
+    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked(path: Path) -> bool:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(Path, "exists", looked)
+    store = patient(LocalFileIO())
+    assert store.read(file) == store.read(f"file://{file}") == b"content"
+    with pytest.raises(FileNotFoundError):
+        store.read(str(tmp_path / "missing"))
+
+
 def test_uris_are_read_as_the_file_io_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "a b"
     store = patient(LocalFileIO())
