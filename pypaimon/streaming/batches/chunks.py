@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -29,6 +31,8 @@ from pypaimon.streaming.scanning.scan import BlockingPlanStream
 _BEFORE, _AFTER = NAMES[UPDATE_BEFORE], NAMES[UPDATE_AFTER]
 _SOON_SECONDS = 1.0
 """How long rows that were read wait for the next ones, which a request may delay."""
+_AT_LEAST = 2
+"""Batches that are pulled together: the second one, or its absence, shows whether the first one is the last."""
 _UNCUT_ROWS = 4096
 """Least number of rows in a batch that is cut because of its bytes."""
 
@@ -48,6 +52,7 @@ class BatchChunk:
         schema: The schema of the table with the names that a transform gave; None: that of the plan.
         fields: The fields of the table that the columns are, by the names of the columns.
         own: The columns that a transform made, which are not columns of the table.
+        size: Bytes of the rows in memory.
     """
 
     plan: Plan
@@ -60,6 +65,11 @@ class BatchChunk:
     schema: TableSchema | None = None
     fields: Lazy[Mapping[str, DataField]] = field(default_factory=lambda: Lazy.of({}))
     own: frozenset[str] = frozenset()
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Once, because it costs more than all else that is asked of a small chunk.
+        object.__setattr__(self, "size", 0 if self.data is None else int(self.data.nbytes))
 
     @property
     def position(self) -> Position | None:
@@ -95,7 +105,7 @@ class ChunkReader:
         self._splits_of = splits_of
         self._scope = scope or Lazy.of(ReadScope())
         self._pool = IOPool(1, timeout, "paimon-batches", marked=True)
-        self._plans: BlockingPlanStream = BlockingPlanStream(driver)
+        self._plans: BlockingPlanStream = BlockingPlanStream(driver, in_background=True)
         self._plan: Plan | None = None
         self._before: Position | None = None
         self._given_until: Position | None = None
@@ -124,7 +134,7 @@ class ChunkReader:
         return self._driver.metrics
 
     def next(self) -> BatchChunk:
-        """The next chunk. Blocks.
+        """The next chunk. Blocks, and must be called by a thread that no signal handler interrupts.
 
         Raises:
             EndOfScan: The stream has reached its bound, or was stopped.
@@ -209,6 +219,8 @@ class ChunkReader:
         """End at once, including a call in which another thread waits."""
         self._driver.close()
         self._pool.close()
+        if (rows := self._rows) is not None:
+            rows.close()
         drop_prefetched(self._read)
 
     def _next_of(self, plan: Plan) -> BatchChunk:
@@ -246,21 +258,20 @@ class ChunkReader:
     def _collect(self, plan: Plan, batches: list[pa.RecordBatch]) -> bool:
         """Add the record batches of a chunk. Returns whether the plan ends with them."""
         if self._rows is None:
-            rows = _cut(self._read.iter_batches(self._splits_of(plan)), self._chunk_bytes)
-            self._rows = _Rows(self._pool, pairs_unbroken(rows), self._given_rows)
-        size = 0
-        # The batch after the first one is waited for below, so it is pulled on the same thread without a break.
-        self._rows.begin(2)
-        while not batches or self._rows.comes_soon():
-            batch = self._rows.peek()
-            if batch is None:
-                return True
+            cut = _cut(self._read.iter_batches(self._splits_of(plan)), self._chunk_bytes)
+            self._rows = _Rows(self._pool, _after(pairs_unbroken(cut), self._given_rows), self._chunk_bytes)
+        rows, size = self._rows, 0
+        is_done = rows.wait()
+        while (batch := rows.first) is not None:
             if batches and (batch.nbytes > self._chunk_bytes - size or batch.schema != batches[0].schema):
-                break
+                return False
             batches.append(batch)
             size += batch.nbytes
-            self._rows.drop()
-        return False
+            rows.drop()
+        ended = is_done and rows.has_ended()
+        if not (ended or batches):
+            raise EndOfScan("the stream is closed")
+        return ended
 
 
 def _are_same(one: Position, other: Position) -> bool:
@@ -276,57 +287,83 @@ def _begins_state(plan: Plan, before: Position | None) -> bool:
 
 
 class _Rows:
-    """The record batches of a plan, each pulled on a thread of a pool.
+    """The record batches of a plan, pulled on a thread of a pool: a chunk at a time, since a call for each batch costs
+    about as much as reading a small file.
 
     Args:
-        skipped: Number of rows that were given before an error; a plan reads the same each time.
+        chunk_bytes: Pulling pauses once there is a batch after those of a chunk, which shows that the plan continues.
     """
 
-    def __init__(self, pool: IOPool, batches: Iterator[pa.RecordBatch], skipped: int) -> None:
+    def __init__(self, pool: IOPool, batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> None:
         self._pool = pool
-        self._pull = _skipping(batches, skipped)
-        self._begun: deque[Future[pa.RecordBatch | None]] = deque()
+        self._batches = batches
+        self._chunk_bytes = chunk_bytes
+        self._is_closed = False
+        self._pulled: deque[pa.RecordBatch] = deque()
+        self._pulling: Future[bool] | None = None
 
-    def begin(self, count: int) -> None:
-        """Begin to pull this many batches, unless that was done."""
-        while len(self._begun) < count:
-            self._begun.append(self._pool.submit(self._pull))
+    def wait(self) -> bool:
+        """Wait until a chunk was pulled, or the next batch does not come soon after others.
 
-    def peek(self) -> pa.RecordBatch | None:
-        """The next batch, None at the end; it stays here until `drop`."""
-        self.begin(1)
-        return self._pool.result(self._begun[0])
+        Returns:
+            Whether nothing is being pulled any more. If that has failed, `has_ended` raises the error.
+        """
+        if self._pulling is None or (is_done_within(self._pulling, 0) and not self.has_ended()):
+            self._pulling = self._pool.submit(self._pull)
+        count, until = 0, math.inf
+        while not is_done_within(self._pulling, self._pool.tick):
+            self._pool.give_up_overdue()
+            if len(self._pulled) > count:
+                count, until = len(self._pulled), time.monotonic() + _SOON_SECONDS
+            elif time.monotonic() > until:
+                return False
+        return True
 
-    def comes_soon(self) -> bool:
-        self.begin(1)
-        return is_done_within(self._begun[0], _SOON_SECONDS)
+    @property
+    def first(self) -> pa.RecordBatch | None:
+        """The next batch that was pulled; it stays here until `drop`."""
+        return self._pulled[0] if self._pulled else None
 
     def drop(self) -> None:
-        self._begun.popleft()
+        self._pulled.popleft()
+
+    def has_ended(self) -> bool:
+        """Whether the plan ends with what was pulled; for a caller that knows that nothing is being pulled."""
+        return self._pulling is not None and self._pulling.result()
+
+    def close(self) -> None:
+        """Pull no more than the current batch."""
+        self._is_closed = True
+
+    def _pull(self) -> bool:
+        size, count = sum(batch.nbytes for batch in self._pulled), len(self._pulled)
+        while (count < _AT_LEAST or size <= self._chunk_bytes) and not (self._is_closed or self._pool.given_up):
+            batch = next(self._batches, None)
+            if batch is None:
+                return True
+            self._pulled.append(batch)
+            size, count = size + batch.nbytes, count + 1
+        return False
 
 
 def _cut(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of about `most_bytes` bytes at most; nothing is copied."""
     for batch in batches:
+        if batch.num_rows < 2 * _UNCUT_ROWS:
+            yield batch
+            continue
         pieces = max(1, min(round(batch.nbytes / most_bytes), batch.num_rows // _UNCUT_ROWS))
         length = max(1, -(-batch.num_rows // pieces))
         for start in range(0, batch.num_rows, length):
             yield batch.slice(start, length)
 
 
-def _skipping(batches: Iterator[pa.RecordBatch], rows: int) -> Callable[[], pa.RecordBatch | None]:
-    left = rows
-
-    def pull() -> pa.RecordBatch | None:
-        nonlocal left
-        while (batch := next(batches, None)) is not None:
-            if left < batch.num_rows:
-                batch, left = batch.slice(left), 0
-                return batch
-            left -= batch.num_rows
-        return None
-
-    return pull
+def _after(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same batches without the first rows, which were given before an error; a plan reads the same each time."""
+    for batch in batches:
+        if rows < batch.num_rows:
+            yield batch.slice(rows) if rows else batch
+        rows = max(0, rows - batch.num_rows)
 
 
 def pairs_unbroken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

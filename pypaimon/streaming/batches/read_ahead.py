@@ -121,7 +121,7 @@ class ReadAhead(ReadingThread):
                 return 0
             first, first_end = self._chunks[0]
             _, last_end = self._chunks[-1]
-            return last_end - first_end + size_of(first)
+            return last_end - first_end + first.size
 
     def peek(self) -> BatchChunk | None:
         """See `Source.peek`."""
@@ -166,19 +166,13 @@ class ReadAhead(ReadingThread):
     def _read(self) -> None:
         while not self._closed:
             chunk = self._reader.next()
-            size = size_of(chunk)
             with self._lock:
                 if self._closed:
                     return
-                self._read_bytes += size
+                self._read_bytes += chunk.size
                 self._chunks.append((chunk, self._read_bytes))
                 self._wake()
                 self._changed.wait_for(self._may_read)
 
     def _may_read(self) -> bool:
         return self._closed or not self._chunks or self.waiting_bytes < self._max_bytes
-
-
-def size_of(chunk: BatchChunk) -> int:
-    """Bytes of the rows of a chunk."""
-    return 0 if chunk.data is None else int(chunk.data.nbytes)

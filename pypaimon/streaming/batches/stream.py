@@ -83,7 +83,7 @@ class StreamStatus:
         return StreamStatus(
             batches=self.batches + 1,
             rows=self.rows + data.num_rows,
-            bytes=self.bytes + data.nbytes,
+            bytes=self.bytes + chunk.size,
             rows_by_kind=rows_by_kind,
             snapshot_id=plan.snapshot_id,
             commit_time=plan.commit_time,

@@ -12,7 +12,6 @@ from itertools import count, islice
 from typing import Generic, NamedTuple, TypeVar
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.batches.read_ahead import size_of
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.events import DatabaseEvent, SchemaChanged, TableDropped, TableFailed
@@ -187,7 +186,7 @@ class BufferedRows:
     def add(self, table: FollowedTable, chunk: BatchChunk) -> None:
         """Buffer a chunk."""
         table.chunks.append(chunk)
-        self._bytes += size_of(chunk)
+        self._bytes += chunk.size
         if table is not self._current and table not in self._ready:
             self._ready.append(table)
 
@@ -196,7 +195,7 @@ class BufferedRows:
         if not table.chunks or table.chunks[0] is not chunk:
             return False
         table.chunks.popleft()
-        self._bytes -= size_of(chunk)
+        self._bytes -= chunk.size
         if self._current is table and chunk.last:
             self._current = None
             if table.chunks:
@@ -211,7 +210,7 @@ class BufferedRows:
 
     def forget(self, table: FollowedTable) -> None:
         """Discard the chunks of a table."""
-        self._bytes -= sum(map(size_of, table.chunks))
+        self._bytes -= sum(chunk.size for chunk in table.chunks)
         table.chunks.clear()
         self.unhold(table)
         self._ready = deque(each for each in self._ready if each is not table)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
-from pypaimon.streaming.files.schema_mapping import map_columns
+from pypaimon.streaming.files.schema_mapping import MappedColumn, map_columns
 from pypaimon.streaming.formats.file_format import Format, FormatReader, LocalZone
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
 from pypaimon.streaming.io.conditional_writes import is_local
@@ -34,6 +34,7 @@ from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merge
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER, SYSTEM_TYPES
+from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE
 from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, SpecialFields, TableSchema
@@ -78,26 +79,84 @@ def read_file(
     path = located(directory, file.file_path) if content is None else str(file.file_path)
     with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size, content) as source:
         _check_count(path, source.num_rows, file.row_count)
-        columns = map_columns(
+        kind = _FileKind(
             source.schema,
             directory.schema(file.schema_id).fields,
             fields,
+            tuple(system_columns),
+            tuple(constants or ()),
             exact=file.schema_id > schema_id,
             zone=directory.zone,
             trim_char=_format_of(path).pads_char,
-            constants=constants,
         )
-        stored = [name for name in system_columns if name in source.schema.names]
-        wanted = list(dict.fromkeys([*(column.source for column in columns if column.source is not None), *stored]))
-        schema = _output_schema(fields, system_columns)
+        found = _columns_of(kind)
+        columns = found.of_file(constants) if constants else found.mapped
         position = 0
-        batches = _physical_batches(source, wanted, batch_size)
+        batches = _physical_batches(source, found.stored, batch_size)
         for batch in step_by_step(batches) if is_local(path) else batches:
             arrays = [column.read(batch) for column in columns]
             arrays += [_system_column(name, batch, file, position) for name in system_columns]
             position += batch.num_rows
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield pa.RecordBatch.from_arrays(arrays, schema=found.schema)
         _check_count(path, position, file.row_count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FileKind:
+    """What decides how the columns of a file become those that are read. Equal for most files of a table.
+
+    Fields and time zones have no hash, so they are compared as objects: schemas and layouts, which hold them, are kept.
+    """
+
+    stored: pa.Schema  # With its metadata, which may say how a column is stored
+    file_fields: Sequence[DataField]
+    fields: Sequence[DataField]
+    system_columns: tuple[str, ...]
+    constants: tuple[str, ...]
+    exact: bool
+    zone: TimeZone
+    trim_char: bool
+
+    def _but_stored(self) -> tuple[object, ...]:
+        objects = id(self.file_fields), id(self.fields), id(self.zone)
+        return *objects, self.system_columns, self.constants, self.exact, self.trim_char
+
+    def __hash__(self) -> int:
+        return hash(self._but_stored())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _FileKind) or self._but_stored() != other._but_stored():
+            return False
+        return bool(self.stored.equals(other.stored, check_metadata=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _FileColumns:
+    """How files of one kind become batches."""
+
+    mapped: list[MappedColumn]
+    stored: list[str]  # The columns that are read
+    schema: pa.Schema  # Of the batches
+
+    def of_file(self, constants: Mapping[str, pa.Scalar]) -> list[MappedColumn]:
+        pairs = zip(self.mapped, self.schema.names, strict=False)
+        return [replace(each, constant=constants[name]) if name in constants else each for each, name in pairs]
+
+
+@lru_cache(maxsize=256)
+def _columns_of(kind: _FileKind) -> _FileColumns:
+    mapped = map_columns(
+        kind.stored,
+        kind.file_fields,
+        kind.fields,
+        exact=kind.exact,
+        zone=kind.zone,
+        trim_char=kind.trim_char,
+        constants=dict.fromkeys(kind.constants),
+    )
+    names = [column.source for column in mapped if column.source is not None]
+    names += [name for name in kind.system_columns if name in kind.stored.names]
+    return _FileColumns(mapped, list(dict.fromkeys(names)), _output_schema(kind.fields, kind.system_columns))
 
 
 def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:
@@ -253,7 +312,7 @@ def _bytes(directory: TableDirectory, path: str, size: int | None) -> Iterator[A
         with closing(open_remote(directory.store, path, size)) as remote:
             yield remote
         return
-    with open_local(directory.table.file_io, path) as local:
+    with open_local(directory.table.file_io, path, size) as local:
         yield local
 
 

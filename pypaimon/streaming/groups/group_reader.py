@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.batches.read_ahead import ReadingThread, size_of
+from pypaimon.streaming.batches.read_ahead import ReadingThread
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.groups.membership import Membership
@@ -112,7 +112,7 @@ class GroupReader(ReadingThread):
     @property
     def waiting_bytes(self) -> int:
         with self._lock:
-            return sum(size_of(each.chunk) for each in self._queue)
+            return sum(each.chunk.size for each in self._queue)
 
     @property
     def metrics(self) -> ScanMetrics:
@@ -249,7 +249,7 @@ class GroupReader(ReadingThread):
                 self._error = error
             else:
                 self._reading = None if chunk.last else cursor
-                self._read_bytes += size_of(chunk)
+                self._read_bytes += chunk.size
                 self._queue.append(SlotChunk(chunk, cursor.slots, cursor, self._read_bytes))
             self._wake()
 

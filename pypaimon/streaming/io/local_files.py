@@ -14,21 +14,34 @@ import pyarrow as pa
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.binary_file import BinaryFile
 from pypaimon.streaming.io.io_requests import one_request
+from pypaimon.streaming.paimon.internals import input_stream
 
 T = TypeVar("T")
 
+_SMALL = 256 << 10
+"""Files up to this size are read at once: another file object and its reads cost more than columns not needed."""
+
 
 @contextmanager
-def open_local(file_io: Any, path: str) -> Iterator[Any]:
+def open_local(file_io: Any, path: str, size: int | None = None) -> Iterator[Any]:
     """Open a data file for reading. Arrow reads a plain file without Python, so without the interpreter's lock.
 
     Args:
         file_io: The table's FileIO.
         path: The file.
+        size: Its size by a manifest, which may be wrong.
     """
     with one_request():
-        stream = file_io.new_input_stream(path)
+        stream = input_stream(file_io, path)
     with stream:
+        if size is not None and size <= _SMALL:
+            with one_request():
+                content = stream.read(_SMALL + 1)
+            if len(content) <= _SMALL:
+                yield pa.BufferReader(content)
+                return
+            with one_request():
+                stream.seek(0)
         if not (isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO)):
             yield stream if isinstance(stream, pa.NativeFile) else MarkedStream(stream)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
@@ -15,10 +15,12 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.cancel_scope import shielded
+from pypaimon.streaming.concurrency.clock import is_done_within
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.io.io_requests import Hanging
+from pypaimon.streaming.io.io_requests import Hanging, one_request
 from pypaimon.streaming.io.request_errors import place_of, translated
 from pypaimon.streaming.logs import StreamLog
 
@@ -28,6 +30,8 @@ R = TypeVar("R", bound="RetriedRequests")
 _LOG = StreamLog(__name__)
 _LASTING = frozenset(("write", "delete"))
 """Kinds of requests that change the store. After one is given up it is not known whether it took effect."""
+_IN_TURN_SECONDS = 0.004
+"""How long requests for local files are made one after the other, before the rest are made at the same time."""
 _IS_AHEAD = ContextVar("_IS_AHEAD", default=False)
 
 
@@ -202,33 +206,76 @@ class RetriedRequests:
     def _round(
         self, kind: str, paths: Sequence[str], request: Callable[[str], T]
     ) -> list[T | FileNotFoundError | StoreError]:
-        futures: list[Future[T]] = []
+        waiting = deque(enumerate(paths))
+        in_turn, found = None, dict[int, T | OSError]()
+        futures: dict[int, Future[T]] = {}
         try:
-            for path in paths:
-                futures.append(self.pool.submit(request, path))
+            if len(paths) > 1 and all(map(is_local, paths)):
+                # Waking a thread takes about as long as reading a small file that the system has in memory.
+                in_turn = self.pool.submit(self._make_in_turn, kind, request, waiting, found)
+                is_done_within(in_turn, _IN_TURN_SECONDS)
+            for index, path in _taken(waiting):
+                futures[index] = self.pool.submit(request, path)
                 self._count(kind)
             answers: list[T | FileNotFoundError | StoreError] = []
-            for path, future in zip(paths, futures, strict=True):
-                answer = self._answer(path, future)
+            for index, path in enumerate(paths):
+                answer: T | FileNotFoundError | StoreError
+                if in_turn is None or index in futures:
+                    answer = self._answer(path, futures[index])
+                else:
+                    answer = self._answer_in_turn(path, index, in_turn, found)
                 answers.append(answer)
             return answers
         except BaseException:
             # Those that no thread has begun would be made in vain, and late.
-            for future in futures:
+            waiting.clear()
+            for future in futures.values():
                 future.cancel()
             raise
+
+    def _make_in_turn(
+        self,
+        kind: str,
+        request: Callable[[str], T],
+        waiting: deque[tuple[int, str]],
+        found: dict[int, T | OSError],
+    ) -> None:
+        """Make requests one after the other, as long as no other thread takes them."""
+        for index, path in _taken(waiting):
+            self._count(kind)
+            try:
+                with one_request():
+                    found[index] = request(path)
+            except OSError as error:
+                found[index] = error
 
     def _answer(self, path: str, future: Future[T]) -> T | FileNotFoundError | StoreError:
         """The outcome of a request; raises errors that a retry cannot change."""
         try:
             return self.pool.result(future)
         except OSError as error:
-            failure = translated(path, error)
-            if isinstance(failure, CorruptTableError):
-                raise failure from error
-            if failure is not error:
-                failure.__cause__ = error
-            return failure
+            return self._failure(path, error)
+
+    def _answer_in_turn(
+        self, path: str, index: int, call: Future[None], found: Mapping[int, T | OSError]
+    ) -> T | FileNotFoundError | StoreError:
+        """As `_answer`, of one of the requests of a call."""
+        if index not in found:
+            try:
+                self.pool.result(call)
+            except OSError as error:
+                return self._failure(path, error)
+        answer = found[index]
+        return self._failure(path, answer) if isinstance(answer, OSError) else answer
+
+    @staticmethod
+    def _failure(path: str, error: OSError) -> FileNotFoundError | StoreError:
+        failure = translated(path, error)
+        if isinstance(failure, CorruptTableError):
+            raise failure from error
+        if failure is not error:
+            failure.__cause__ = error
+        return failure
 
     def _pause(self, attempt: int) -> None:
         self._common.sleep(self._common.retry.pause(attempt, self._common.rng.random))
@@ -236,3 +283,13 @@ class RetriedRequests:
     def _count(self, kind: str, number: int = 1) -> None:
         with self._common.lock.held:
             self._common.counts[kind] += number
+
+
+def _taken(waiting: deque[T]) -> Iterator[T]:
+    """Take what waits, also while another thread does."""
+    while True:
+        try:
+            first = waiting.popleft()
+        except IndexError:
+            return
+        yield first

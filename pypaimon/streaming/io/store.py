@@ -31,7 +31,7 @@ from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.io.retried_requests import BegunCall, RetriedRequests
-from pypaimon.streaming.paimon.internals import arrow_file_io, entries_of, object_stream
+from pypaimon.streaming.paimon.internals import arrow_file_io, entries_of, input_stream, object_stream
 
 T = TypeVar("T")
 
@@ -372,7 +372,7 @@ class Store(RetriedRequests):
 
     def _read_stream(self, path: str) -> bytes:
         # Opening a file is a request of its own in most stores.
-        with self.file_io.new_input_stream(path) as stream, one_request():
+        with input_stream(self.file_io, path) as stream, one_request():
             return self._cache.read(path, stream)
 
     def _statuses(self, directory: str) -> list[Any]:

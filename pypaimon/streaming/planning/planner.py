@@ -311,7 +311,8 @@ class Planner:
             return Step(Starting(self._options.start))
 
     def _follow(self, state: Following) -> Step:
-        state = replace(state, at_latest=False)
+        if state.at_latest:
+            state = replace(state, at_latest=False)
         for _ in range(_MAX_PASSED_OVER):
             last = self._bounds.last_id(state.end_id)
             if last is not None and state.next_id > last:
@@ -329,12 +330,14 @@ class Planner:
                 # Drop what was found, because it may be rolled back before it is read.
                 return Step(replace(state, ahead=()), idle=True)
             self._prefetcher.begin_next(window, last)
-            window = replace(window, state=self._prefetcher.grown(state))
-            state = window.state
+            state = self._prefetcher.grown(state)
             try:
                 # The manifests of a prefetched window were prefetched with it.
                 take = self._step_over_next if window.is_prefetched else self._prefetch_and_step
-                step = self._step_over_next(state) if is_checked else self._history.checked(window, take)
+                if is_checked:
+                    step = self._step_over_next(state)
+                else:
+                    step = self._history.checked(replace(window, state=state), take)
             except TableChangedError:
                 if not is_checked:
                     raise

@@ -100,7 +100,9 @@ class Prefetcher:
             if isinstance(taken.state, Starting) and taken.state.latest is None:
                 self._start_begun_at = taken.begun_at
             if self._queue:
-                self._continue()
+                # Several steps in a row wake the thread once.
+                if len(self._queue) <= self._ahead // 2:
+                    self._continue()
             elif self._ahead and not _ends_run(taken.future):
                 self._begin_after(taken)
 

@@ -29,12 +29,17 @@ S = TypeVar("S", bound="StreamScan")
 
 
 class _PlanLoop(Iteration[Plan]):
-    """What both loops share: one that was left is closed by the next, which continues at the position of the driver."""
+    """What both loops share: one that was left is closed by the next, which continues at the position of the driver.
+
+    Args:
+        in_background: See `ScanDriver.look`.
+    """
 
     _opened_by = "scan.stream()", "scan.stream_sync()"
 
-    def __init__(self, driver: ScanDriver) -> None:
+    def __init__(self, driver: ScanDriver, *, in_background: bool = False) -> None:
         self._driver = driver
+        self._in_background = in_background
         self._handover = driver.handover
         self._started = False
         self._finished = False
@@ -49,7 +54,7 @@ class _PlanLoop(Iteration[Plan]):
         while not driver.handover.has_item:
             yield driver.next_poll(self._is_left)
             self._check()
-            advance = yield driver.next_advance(driver.poll_seconds, self._is_left)
+            advance = yield driver.next_advance(driver.poll_seconds, self._is_left, in_background=self._in_background)
             self._check()
             driver.accept(advance)
 

@@ -7,6 +7,7 @@ import gc
 import json
 import re
 import threading
+from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.stream import StreamStatus
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
 from support.tables.handles import create_table
@@ -80,6 +82,23 @@ def test_the_blocking_twin_hands_out_the_same(tables: Any) -> None:
     with changes_of(orders(tables)).open_sync() as stream:
         assert [row for batch in stream for row in tuples(batch.data)] == ALL
         assert stream.status.rows_by_kind == {"-U": 1, "+U": 1, "-D": 1}
+
+
+def test_a_plan_of_a_small_file_is_one_call_of_another_thread(tables: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(pool: IOPool, function: Any, *args: Any) -> Any:
+        calls[pool._name] += 1
+        return submit(pool, function, *args)
+
+    submit = IOPool.submit
+    monkeypatch.setattr(IOPool, "submit", counted)
+    table = numbers(tables, *(range(3 * commit, 3 * commit + 3) for commit in range(8)))
+    with stream_read_builder(table).with_start("earliest").with_end(latest=True).open_sync() as stream:
+        assert [batch.data.column("n").to_pylist()[0] for batch in stream] == list(range(0, 24, 3))
+    assert calls["paimon-batches"] == 8
+    # The search for the table and the start.
+    assert calls["paimon-scan"] <= 2
 
 
 async def test_without_row_kinds_all_rows_are_inserts(tables: Any) -> None:

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import fastavro
@@ -21,10 +22,12 @@ from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, DataTyp
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, UnsupportedTableError
+from pypaimon.streaming.files import data_files
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.formats import file_format
+from pypaimon.streaming.io import local_files
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
@@ -367,6 +370,46 @@ def test_a_file_without_any_column_that_is_read_still_has_its_rows(warehouse: An
     table = create_table(warehouse, "t", FLAT)
     file = put(table, "a.parquet", pa.table({"other": [1, 2, 3]}))
     assert read_all(table, file, batch_size=2).to_pylist() == [{"id": None, "v": None}] * 3
+
+
+def test_columns_are_mapped_once_for_files_of_one_schema(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped: list[pa.Schema] = []
+
+    def counted(stored: pa.Schema, *fields: Any, **rules: Any) -> Any:
+        mapped.append(stored)
+        return map_columns(stored, *fields, **rules)
+
+    monkeypatch.setattr(data_files, "map_columns", counted)
+    table = create_table(warehouse, "t", FLAT)
+    alike = [pa.table({"id": [number], "v": [str(number)]}, FLAT) for number in range(3)]
+    other = pa.table({"v": ["3"], "id": pa.array([3], pa.int32())})
+    files = [put(table, f"{number}.parquet", rows) for number, rows in enumerate([*alike, other, alike[0]])]
+    read = reader(table).to_arrow([split(SplitMode.ROWS, files)])
+    assert read.column("id").to_pylist() == [0, 1, 2, 3, 0]
+    assert [schema.names for schema in mapped] == [["id", "v"], ["v", "id"]]
+
+
+def test_a_small_local_file_is_opened_once(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def counted(path: str, mode: str) -> pa.OSFile:
+        opened.append(path)
+        return os_file(path, mode)
+
+    os_file = pa.OSFile
+    monkeypatch.setattr(local_files.pa, "OSFile", counted)
+    table = create_table(warehouse, "t", FLAT)
+    small = put(table, "small.parquet", pa.table({"id": [1], "v": ["a"]}, FLAT))
+    random = Random(0)
+    texts = [random.randbytes(100).hex() for _ in range(4000)]
+    large = put(table, "large.parquet", pa.table({"id": range(4000), "v": texts}, FLAT))
+    assert read_all(table, small).num_rows == 1
+    assert opened == []
+    # The size that a manifest says does not make anybody read a large file at once.
+    for size in (large.file_size, 10):
+        large.file_size = size
+        assert read_all(table, large).column("v").to_pylist() == texts
+    assert opened == [str(large.file_path)] * 2
 
 
 def test_a_value_of_a_newer_file_that_does_not_fit_is_an_error(warehouse: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import IOTimeoutError, StreamReadBuilder
+from pypaimon.streaming.io import local_files
 from pypaimon.streaming.io.store import Store
 from support.stores.fault_file_io import Call, FaultFileIO, HangingFileIO, data_files_from
 from support.stores.request_time import takes
@@ -197,8 +198,12 @@ class PythonStream(io.BytesIO):
         return super().seek(offset, whence)
 
 
-@pytest.mark.parametrize("hangs", ["open", "read", "seek"])
-def test_a_stream_of_python_that_hangs_ends_in_a_timeout_and_continues_later(tmp_path: Path, hangs: str) -> None:
+@pytest.mark.parametrize(("hangs", "at_once"), [("open", True), ("read", True), ("read", False), ("seek", False)])
+def test_a_stream_of_python_that_hangs_ends_in_a_timeout_and_continues_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str, at_once: bool
+) -> None:
+    if not at_once:
+        monkeypatch.setattr(local_files, "_SMALL", -1)
     handle = table_of(tmp_path, 1).handle()
     files = handle.file_io = PythonFiles(hangs)
     builder = StreamReadBuilder(handle).with_io_timeout(SHORT).with_end(latest=True)

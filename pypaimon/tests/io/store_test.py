@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import random
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.io import retried_requests
 from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.io.store import Store
 from support.stores.request_time import hang
@@ -110,6 +112,19 @@ def test_a_file_is_one_request_and_a_missing_one_is_too(file: str) -> None:
     assert store.requests == {"read": 2, "abandoned": 0}
 
 
+def test_a_local_file_is_opened_without_a_look_before(
+    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked(path: Path) -> bool:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(Path, "exists", looked)
+    store = patient(LocalFileIO())
+    assert store.read(file) == store.read(f"file://{file}") == b"content"
+    with pytest.raises(FileNotFoundError):
+        store.read(str(tmp_path / "missing"))
+
+
 def test_uris_are_read_as_the_file_io_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "a b"
     store = patient(LocalFileIO())
@@ -159,6 +174,8 @@ def test_a_bug_of_the_file_io_is_neither_retried_nor_hidden(file: str) -> None:
     with pytest.raises(TypeError, match="bug"):
         patient(io).read(file)
     assert len(io.requests) == 1
+    with pytest.raises(IndexError, match="bug"):
+        patient(FailingFileIO(IndexError("bug"))).read_many([file, file])
 
 
 def test_pauses_double_up_to_a_bound_and_differ() -> None:
@@ -224,6 +241,45 @@ def test_many_files_are_asked_for_at_the_same_time(tmp_path: Path) -> None:
         (tmp_path / str(number)).write_bytes(b"")
     store = patient(FailingFileIO(*[lambda: barrier.wait(300) and None] * 8))
     assert store.read_many([str(tmp_path / str(number)) for number in range(8)]) == [b""] * 8
+
+
+def test_local_files_that_come_at_once_are_read_by_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retried_requests, "_IN_TURN_SECONDS", 300.0)
+    for number in range(0, 40, 2):
+        (tmp_path / str(number)).write_text(str(number))
+    threads = set()
+    file_io = FailingFileIO(*[lambda: threads.add(threading.current_thread())] * 20, OSError("503"))
+    store = patient(file_io)
+    found = store.read_many([str(tmp_path / str(number)) for number in range(40)])
+    assert found == [None if number % 2 else str(number).encode() for number in range(40)]
+    assert len(threads) == 1
+    assert store.requests == {"read": 41, "retried": 1, "abandoned": 0}
+    # Their requests have no result.
+    store.delete_all([str(tmp_path / str(number)) for number in range(40)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_local_file_that_hangs_is_the_one_that_is_named(tmp_path: Path) -> None:
+    event = threading.Event()
+    paths = [tmp_path / str(number) for number in range(5)]
+    for path in paths:
+        path.write_bytes(b"content")
+
+    class Hanging(FailingFileIO):
+        def new_input_stream(self, path: str) -> Any:
+            if path == str(paths[2]):
+                hang(event)
+            return super().new_input_stream(path)
+
+    file_io = Hanging()
+    store = patient(file_io)
+    try:
+        with pytest.raises(IOTimeoutError, match=re.escape(str(paths[2]))):
+            store.read_many([str(path) for path in paths])
+        assert sorted(file_io.requests) == ["0", "1", "3", "4"]
+        assert store.requests == {"read": 6, "retried": 1, "abandoned": 2}
+    finally:
+        event.set()
 
 
 def test_only_those_that_failed_are_asked_for_again_and_after_one_pause(tmp_path: Path) -> None:

@@ -34,3 +34,20 @@ def test_a_prefetch_whose_caller_leaves_as_it_begins_is_not_an_error(caplog: pyt
     ahead._pool.run(int)
     ahead.accept(taken)
     assert not caplog.records
+
+
+def test_steps_are_prefetched_several_in_a_row() -> None:
+    begun: list[int] = []
+    ahead = Prefetcher(next_step, 4, time.monotonic, lambda state: begun.append(state.next_id))
+    state: PlannerState = Following(1)
+    counts = []
+    for _ in range(6):
+        taken = ahead.request(state, CancelScope())
+        state = taken.future.result(LONG).state
+        ahead.accept(taken)
+        for _ in range(4):
+            # The pool has one thread, so each call comes after at least one of the steps that follow.
+            ahead._pool.run(int)
+        counts.append(len(begun))
+    # Two steps are begun together, so the thread is not woken for each.
+    assert counts == [3, 5, 5, 7, 7, 9]
