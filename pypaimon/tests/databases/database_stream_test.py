@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
     BlockingDatabaseStream,
@@ -127,6 +128,20 @@ def test_what_cannot_be_streamed_is_passed_over(database: Database) -> None:
     assert read(database.stream().with_on_event(told.append)) == [("good", [1])]
     (skipped,) = [event for event in told if isinstance(event, TableSkipped)]
     assert skipped.table == "bad" and "partial-update" in skipped.reason
+
+
+def test_a_table_that_was_read_before_and_cannot_be_any_more_is_an_error(database: Database) -> None:
+    """Not only an event: the rows that it has got since are missed."""
+    database.create("t", 1)
+    with database.stream().with_end(latest=True).open_sync() as stream:
+        assert len(list(stream)) == 1
+        position = stream.position
+    database.catalog.alter_table("db.t", [SchemaChange.set_option("scan.fallback-branch", "b")], False)
+    database.write("t", 2)
+    with pytest.raises(TablesFailedError, match="cannot be streamed"):
+        read(database.stream().with_start(position=position))
+    database.catalog.alter_table("db.t", [SchemaChange.remove_option("scan.fallback-branch")], False)
+    assert read(database.stream().with_start(position=position)) == [("t", [2])]
 
 
 def test_what_was_passed_over_is_looked_at_again(database: Database) -> None:
