@@ -16,12 +16,13 @@ import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.reading.split_files import in_reading_order
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
 SNAPSHOT_ID = "_snapshot_id"
 """The snapshot that the row came with."""
 ORDINAL = "_ordinal"
-"""Grows with the order of the rows of one (partition, bucket) of one snapshot."""
+"""Grows with the order of the rows of one key, and of one (partition, bucket), of one snapshot."""
 METADATA = (ROW_KIND, SNAPSHOT_ID, ORDINAL)
 FILES_SCHEMA = StructType(
     [
@@ -78,7 +79,7 @@ def tasks(
         start: Where the batch begins; None: at the beginning of the table.
     """
     options, ordered = stream.options, not stream.traits.unaware_bucket
-    splits = list(splits)
+    splits = list(in_reading_order(list(splits)))
     weights = [_weight(split, options.split_open_bytes) for split in splits]
     total = max(sum(weights), 1)
     share = total / (parallelism or os.cpu_count() or 1)
@@ -139,8 +140,12 @@ def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:
 
 
 def _numbered(splits: Iterable[StreamSplit], start: Position | None) -> Iterable[Part]:
-    """Give each split the ordinal of its first row."""
+    """Give each split the ordinal of its first row.
+
+    If an OVERWRITE may move keys to other buckets, what comes has greater ordinals than all that goes.
+    """
     following: dict[tuple[_BucketKey, int], int] = {}
+    after_retractions: dict[int, int] = {}
     if start is not None and start.unit is not None:
         bucket = start.unit.partition, start.unit.bucket
         # An earlier batch has read files of this bucket. Ordinals continue above all that those can have
@@ -149,7 +154,12 @@ def _numbered(splits: Iterable[StreamSplit], start: Position | None) -> Iterable
     for split in splits:
         key = _bucket(split), split.snapshot_id
         first = following.get(key, 0)
+        if split.keys_move and not split.retracts:
+            first = max(first, after_retractions.get(split.snapshot_id, 0))
         following[key] = first + sum(file.row_count for file in (*split.before_files, *split.files))
+        if split.keys_move and split.retracts:
+            most = max(following[key], after_retractions.get(split.snapshot_id, 0))
+            after_retractions[split.snapshot_id] = most
         yield Part(split, first)
 
 

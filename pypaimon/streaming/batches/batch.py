@@ -71,6 +71,11 @@ class BatchRows:
         return self.data.drop_columns([ROW_KIND]) if ROW_KIND in self.data.schema.names else self.data
 
     @property
+    def _moves_keys(self) -> bool:
+        """Whether the plan is an overwrite after which keys may be in other buckets."""
+        return any(split.keys_move for split in self._chunk.plan.splits())
+
+    @property
     def _scope(self) -> ReadScope:
         return self._chunk.scope.get()
 

@@ -15,7 +15,12 @@ from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.jobs import EngineSettings, OnTableError
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, DatabaseStream, OnEvent
-from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfDatabase, matches
+from pypaimon.streaming.databases.tables_of_database import (
+    Configure,
+    TablesOfDatabase,
+    later_tables_unknown,
+    matches,
+)
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.former_names import FormerNames
 from pypaimon.streaming.html_tables import html_fields
@@ -236,12 +241,7 @@ class DatabaseStreamBuilder(FormerNames):
 
     def _engine(self, read_ahead_bytes: int, batch_bytes: int) -> DatabaseEngine:
         if self._has_consumer and self._position is None and self._start.get("mode", "latest-full") != "latest-full":
-            raise StreamConfigError(
-                "with_consumer_id cannot be combined with a start at changes: a table that was created while nobody "
-                "was reading would not be recognised as new.",
-                advice="Leave out with_start(...), or save stream.position and give it to with_start(position=...).",
-                option="with_start of a database",
-            )
+            raise later_tables_unknown()
         tables = TablesOfDatabase(
             self._catalog,
             self._database,
@@ -250,6 +250,7 @@ class DatabaseStreamBuilder(FormerNames):
             self._start,
             self._configure,
             self._of_table,
+            has_position=self._position is not None,
         )
         settings = EngineSettings(
             self._discovery_seconds,

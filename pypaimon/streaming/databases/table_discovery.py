@@ -123,6 +123,9 @@ class TableDiscovery:
         if table is not None:
             table.suspicion = None
             self._state.park(name, error, table)
+        elif registry.place_of(name) is not None:
+            # An earlier stream has read it, so that its rows are missed.
+            self._state.park(name, error, None)
         elif registry.skipped.get(name) != why:
             registry.skipped[name] = why
             self._state.emit(TableSkipped(name, why))

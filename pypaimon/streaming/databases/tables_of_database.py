@@ -13,6 +13,7 @@ from pypaimon.streaming.errors import (
     CorruptTableError,
     NoDatabaseError,
     PaimonStreamError,
+    StreamConfigError,
     UnsupportedTableError,
 )
 from pypaimon.streaming.io.request_errors import translated
@@ -22,6 +23,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import (
     DatabaseNotExistException,
@@ -79,6 +81,7 @@ class TablesOfDatabase:
         start: Arguments of `with_start` for tables that exist at the start; empty: by the options of each table.
         configure: Called with the builder of each table, in this order.
         of_table: The same for single tables, by name.
+        has_position: Whether a position of an earlier stream says which tables that stream knew.
         manifests: The cache of manifests of all tables, 64 MiB together.
     """
 
@@ -89,6 +92,7 @@ class TablesOfDatabase:
     start: Mapping[str, Any] = field(default_factory=dict)
     configure: tuple[Configure, ...] = ()
     of_table: Mapping[str, tuple[Configure, ...]] = field(default_factory=dict)
+    has_position: bool = False
     manifests: ManifestCache = field(default_factory=ManifestCache)
 
     def names(self) -> set[str]:
@@ -143,6 +147,11 @@ class TablesOfDatabase:
         # Made now, because what it refuses must be raised before `TableAdded`.
         stream = resolved(builder).with_latest(latest, opened_at)
         chunks = open_chunks(stream, batch_bytes)
+        consumer, start = stream.options.consumer, self._options_without_position(builder).start
+        is_found_anew = start.stands_when_empty and not start.has_state
+        if consumer is not None and not consumer.ignore_progress and is_found_anew and not self.has_position:
+            chunks[0].close()
+            raise later_tables_unknown()
         return OpenedTable(builder, stream.identity, batch_bytes, opened_at, chunks, latest)
 
     def _begins_with_latest(self, place: TablePosition | None) -> bool:
@@ -151,12 +160,6 @@ class TablesOfDatabase:
             return place.position is not None
         mode = self.start.get("mode")
         return not self.start or (mode is not None and Start(StartMode(mode)).is_latest_state)
-
-    @property
-    def _begins_with_changes(self) -> bool:
-        """Whether a start is given that leaves out the state: a mode, or a time."""
-        mode = self.start.get("mode")
-        return bool(self.start) and (mode is None or not Start(StartMode(mode)).has_state)
 
     def _found(self, name: str, with_latest: bool) -> tuple[ReadableTable, TableSchema | None, Snapshot | None] | None:
         """A table with its newest schema and latest snapshot, as far as these were read; None if it does not exist."""
@@ -191,8 +194,9 @@ class TablesOfDatabase:
     def begin(self, opened: OpenedTable, place: TablePosition | None, *, is_new: bool) -> OpenedChunks:
         """The stream of a table from its start.
 
-        A table that appeared while others were already followed is read from its first row: from snapshot 1 if changes
-        were asked for and snapshot 1 still exists, otherwise its state first.
+        A table that appeared while others were already followed is read from its first row, whichever start was given
+        for all tables, by `configure` or by its own options: from snapshot 1 if changes were asked for and snapshot 1
+        still exists, otherwise its state first.
 
         Args:
             opened: The table.
@@ -202,7 +206,7 @@ class TablesOfDatabase:
         builder = opened.builder
         if place is not None and place.position is not None:
             builder.with_start(position=place.position)
-        elif is_new and self._begins_with_changes:
+        elif is_new and _leaves_out_rows(self._options_without_position(builder)):
             with_changelogs = resolved(builder).traits.decoupled_changelog
             earliest = SnapshotRangeValidator(TableDirectory.of(builder.table), with_changelogs).earliest_id()
             builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
@@ -212,6 +216,26 @@ class TablesOfDatabase:
             return opened.chunks
         opened.close()
         return open_chunks(resolved(builder).with_latest(opened.latest, opened.at), opened.batch_bytes)
+
+    def _options_without_position(self, builder: StreamReadBuilder) -> StreamOptions:
+        """The settings of the stream of a table: its start is that of all tables, or else as its builder says."""
+        return resolved(builder.copy().with_start(**self.start) if self.start else builder).options
+
+
+def _leaves_out_rows(options: StreamOptions) -> bool:
+    # A position of this table, and a range, say by themselves which rows are wanted.
+    return not options.start.has_state and options.start.position is None and options.between is None
+
+
+def later_tables_unknown() -> StreamConfigError:
+    """The error for a consumer id and a start of changes without a position of the database."""
+    return StreamConfigError(
+        "with_consumer_id cannot be combined with a start at changes: a table that was created while nobody "
+        "was reading would not be recognised as new.",
+        advice="Leave out with_start(...) and the option scan.mode, or save stream.position and give it to "
+        "with_start(position=...).",
+        option="with_start of a database",
+    )
 
 
 def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:

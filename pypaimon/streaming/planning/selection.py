@@ -114,7 +114,9 @@ class ShardFilter:
     """Keeps the files of one shard, of chosen buckets, or of slots.
 
     A table whose buckets are ordered is sharded by bucket, floor-mod, so that bucket -2 belongs to a shard too. An
-    unaware-bucket table is sharded by the hash of the file name, as in Java. Shards are disjoint and complete.
+    unaware-bucket table is sharded by the hash of the file name, as in Java. If `bucket` of an append table was altered
+    to -1, the files from before stay in the shard of their bucket, because shards may continue at different snapshots.
+    Shards are disjoint and complete.
 
     Attributes:
         shard: (index, count), or None.
@@ -127,12 +129,14 @@ class ShardFilter:
 
     def places(self, entries: pa.Table) -> _Mask:
         """Which entries are in a bucket of which some files are read: `mask`, but without rules by file."""
-        shard = None if self.traits.shards_by_file else self.shard
         slots = None if self.slots is not None and self.slots.rule.by is DividedBy.FILE else self.slots
-        return replace(self, shard=shard, slots=slots).mask(entries)
+        return replace(self, slots=slots)._kept(entries, by_file=False)
 
     def mask(self, entries: pa.Table) -> _Mask:
         """Which entries (rows of `ENTRY_SCHEMA`) are read."""
+        return self._kept(entries, by_file=True)
+
+    def _kept(self, entries: pa.Table, *, by_file: bool) -> _Mask:
         keep = np.ones(entries.num_rows, dtype=bool)
         if self.slots is not None:
             keep &= np.isin(_slots_of(entries, self.slots.rule), sorted(self.slots.numbers))
@@ -144,11 +148,20 @@ class ShardFilter:
             keep &= np.isin(buckets, wanted)
         if self.shard is not None:
             index, count = self.shard
-            by_file = self.traits.shards_by_file
-            numbers = name_hashes(entries["file_name"]) if by_file else buckets
-            # As in Java: `Math.abs(hash % count)` by file, `Math.floorMod(bucket, count)` by bucket.
-            keep &= (np.abs(np.fmod(numbers, count)) if by_file else np.mod(numbers, count)) == index
+            # As in Java: `Math.floorMod(bucket, count)` by bucket, `Math.abs(hash % count)` by file.
+            inside = np.mod(buckets, count) == index
+            loose = self._without_bucket(entries)
+            if loose.any() and by_file:
+                inside = np.where(loose, np.abs(np.fmod(name_hashes(entries["file_name"]), count)) == index, inside)
+            keep &= inside if by_file else inside | loose
         return keep
+
+    def _without_bucket(self, entries: pa.Table) -> _Mask:
+        """Which entries are files whose bucket has no meaning."""
+        if self.traits.primary_key or self.traits.data_evolution:
+            return np.zeros(entries.num_rows, dtype=bool)
+        loose: _Mask = column(entries, "total_buckets") < 1
+        return loose
 
 
 def _slots_of(entries: pa.Table, rule: SlotRule) -> npt.NDArray[np.int64]:

@@ -23,7 +23,7 @@ from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.paimon.write_internals import Schema
 from pypaimon.streaming.spec.copy_start import refuse_itself
-from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, inserts
+from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, has_keyed_rows, inserts
 from pypaimon.streaming.targets.column_evolution import is_wider, refuse_other_columns
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
 from pypaimon.streaming.targets.target_state import Saved, SavedState
@@ -309,6 +309,12 @@ class PaimonRows(TransactionalTable):
     def check(self, batch: AnyBatch) -> None:
         if not self._shared:
             refuse_merging(self._opened().table.schema, batch.schema, self.where)
+        elif batch._scope.part and has_keyed_rows(batch) and batch._moves_keys:
+            raise StreamConfigError(
+                f"The overwrite in snapshot {batch.snapshot_id} has moved keys to other shards, and in a shared table "
+                "the delete of one shard may come after the insert of another. Empty the table and start all of its "
+                "streams again."
+            )
 
     def can_join(self, batch: AnyBatch) -> bool:
         if self._orders_by_snapshot:

@@ -11,8 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import BlockingDatabaseStream, StreamConfigError, TablesFailedError, database_stream_builder
+from pypaimon.streaming import (
+    BlockingDatabaseStream,
+    StreamConfigError,
+    TablesFailedError,
+    database_stream_builder,
+    stream_read_builder,
+)
 from pypaimon.streaming.databases import (
     DatabaseEvent,
     DatabasePosition,
@@ -121,6 +128,20 @@ def test_what_cannot_be_streamed_is_passed_over(database: Database) -> None:
     assert read(database.stream().with_on_event(told.append)) == [("good", [1])]
     (skipped,) = [event for event in told if isinstance(event, TableSkipped)]
     assert skipped.table == "bad" and "partial-update" in skipped.reason
+
+
+def test_a_table_that_was_read_before_and_cannot_be_any_more_is_an_error(database: Database) -> None:
+    """Not only an event: the rows that it has got since are missed."""
+    database.create("t", 1)
+    with database.stream().with_end(latest=True).open_sync() as stream:
+        assert len(list(stream)) == 1
+        position = stream.position
+    database.catalog.alter_table("db.t", [SchemaChange.set_option("scan.fallback-branch", "b")], False)
+    database.write("t", 2)
+    with pytest.raises(TablesFailedError, match="cannot be streamed"):
+        read(database.stream().with_start(position=position))
+    database.catalog.alter_table("db.t", [SchemaChange.remove_option("scan.fallback-branch")], False)
+    assert read(database.stream().with_start(position=position)) == [("t", [2])]
 
 
 def test_what_was_passed_over_is_looked_at_again(database: Database) -> None:
@@ -426,6 +447,46 @@ def test_a_table_that_appears_is_read_from_its_first_row_whatever_its_age(databa
         aside.rename(database.home / "old")
         assert (batch := stream.poll(30)) is not None
         assert (batch.table, keys(batch)) == ("old", [1])
+
+
+@pytest.mark.parametrize("start", ["of the table", "of its builder"])
+def test_a_table_that_a_position_lacks_is_read_from_its_first_row_whatever_its_own_start(
+    database: Database, start: str
+) -> None:
+    database.create("here", 1)
+    with database.stream().with_end(latest=True).open_sync() as stream:
+        assert len(list(stream)) == 1
+        position = stream.position
+    database.create("new", 2, **({"scan__mode": "latest"} if start == "of the table" else {}))
+    builder = database.stream().with_start(position=position)
+    if start == "of its builder":
+        builder.with_table("new", lambda each: each.with_start("latest"))
+    assert read(builder) == [("new", [2])]
+
+
+def test_the_position_of_one_table_is_kept_when_the_table_is_new(database: Database) -> None:
+    database.create("here", 1)
+    database.create("new", 2)
+    with stream_read_builder(database.table("new")).with_end(latest=True).open_sync() as of_table:
+        place = [batch.position for batch in of_table][-1]
+    database.write("new", 3)
+    held = DatabasePosition("db", {})
+    builder = database.stream(include="new").with_start(position=held)
+    assert read(builder.with_table("new", lambda each: each.with_start(position=place))) == [("new", [3])]
+
+
+@pytest.mark.parametrize("given", ["start", "consumer", "options"])
+def test_a_start_of_changes_needs_more_than_a_consumer_wherever_both_are_given(database: Database, given: str) -> None:
+    database.create("t", 1, **({"scan__mode": "latest", "consumer_id": "etl"} if given == "options" else {}))
+    builder = database.stream()
+    if given == "start":
+        builder.with_consumer_id("etl").with_each_table(lambda each: each.with_start("latest"))
+    elif given == "consumer":
+        builder.with_each_table(lambda each: each.with_consumer_id("etl")).with_start("latest")
+    with pytest.raises(TablesFailedError, match="would not be recognised as new"):
+        read(builder)
+    # The position says which tables there were.
+    assert read(builder.copy().with_start(position=DatabasePosition("db", {}))) == [("t", [1])]
 
 
 def test_the_first_changes_of_a_new_table_may_be_in_a_long_lived_changelog(database: Database) -> None:

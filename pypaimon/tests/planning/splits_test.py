@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 from pypaimon.common.predicate_builder import PredicateBuilder
+from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.schema.table_schema import TableSchema
 
-from pypaimon.streaming import StreamReadBuilder
+from pypaimon.streaming import StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.start import Start, StartMode
@@ -102,6 +103,26 @@ def test_shards_are_disjoint_and_together_complete(tmp_path: Path, options: dict
         assert sorted(key for shard in shards for key in shard) == list(range(60))
 
 
+def test_shards_at_different_snapshots_lose_no_row_when_buckets_are_given_up(tmp_path: Path) -> None:
+    """What one shard has read by bucket, the other one must not read by file."""
+    table = Table(tmp_path / "w", bucket="4", bucket_key="k")
+
+    def shard(index: int) -> list[int]:
+        builder = stream_read_builder(table.handle()).with_shard(index, 2).with_consumer_id("c")
+        with builder.with_start("earliest").with_end(latest=True).open_sync() as stream:
+            return [key for batch in stream for key in batch.data["k"].to_pylist()]
+
+    table.commit(range(10))
+    found = [*shard(0), *shard(1)]
+    for key in range(10, 60, 10):
+        table.commit(range(key, key + 10))
+    found += shard(0)
+    table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "-1")], False)
+    for key in range(60, 120, 10):
+        table.commit(range(key, key + 10), table=table.handle())
+    assert sorted([*found, *shard(0), *shard(1)]) == list(range(120))
+
+
 def test_the_postpone_bucket_belongs_to_a_shard_too(tmp_path: Path) -> None:
     table = Table(tmp_path / "w", primary_key=True)
     traits = TableTraits.of(table.handle().table_schema)
@@ -119,7 +140,8 @@ def test_file_names_hash_as_in_java() -> None:
     assert [_java_hash(name) for name in names] == hashes
     for count in (2, 3, 7):
         for index in range(count):
-            entries = pa.table({"bucket": pa.array([0] * 4, pa.int32()), "file_name": names})
+            numbers = {"bucket": pa.array([0] * 4, pa.int32()), "total_buckets": pa.array([-1] * 4, pa.int32())}
+            entries = pa.table({**numbers, "file_name": names})
             kept = ShardFilter(append, (index, count)).mask(entries).tolist()
             assert kept == [abs(each - count * int(each / count)) == index for each in hashes]
 

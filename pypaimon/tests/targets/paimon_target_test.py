@@ -11,6 +11,7 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.schema.data_types import AtomicType, DataField
+from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
     PaimonTarget,
@@ -23,9 +24,10 @@ from pypaimon.streaming import (
 )
 from support.corpus.cases import load
 from support.tables.copied_table import at, batches, changed, keyed, rows_of, stream
-from support.tables.handles import batch_read, write_by_stream
+from support.tables.handles import batch_read, write_by_stream, write_with
 from support.tables.orders import COLUMNS, append, catalog, create_orders, events, orders, state_of
 from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table, rows
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +178,39 @@ def test_shards_write_to_one_table_that_is_shared(table: Table) -> None:
     with pytest.raises(StreamConfigError, match="shared"):
         PaimonTarget(copy.handle(), shared=True).apply(anew)
     assert copy.ids() == before
+
+
+def test_shards_of_a_shared_table_stop_where_an_overwrite_moves_keys_to_another_shard(tmp_path: Path) -> None:
+    """Otherwise the delete of the shard that had a key may come after the insert of the one that has it now."""
+    source = key_value_table(tmp_path, "source")
+    copy = key_value_table(tmp_path, "copy", catalog=source.catalog)
+
+    def follow(index: int) -> None:
+        builder = stream_read_builder(source.handle()).with_shard(index, 2).with_end(latest=True)
+        replicate(builder, PaimonTarget(copy.handle(), shared=True, commit_user=f"shard-{index}"))
+
+    write_by_stream(source.handle(), rows(*range(20)))
+    for value in ("v", "w"):
+        # The same buckets: each key stays with its shard.
+        write_with(source.writer("other").with_overwrite(), rows(*range(20), value=value))
+        for index in (0, 1):
+            follow(index)
+        assert rows_of(copy) == rows_of(source)
+    source.catalog.alter_table(source.name, [SchemaChange.set_option("bucket", "3")], False)
+    write_with(source.writer("other").with_overwrite(), rows(*range(20), value="x"))
+    before = rows_of(copy)
+    for index in (1, 0):
+        with pytest.raises(StreamConfigError, match="has moved keys to other shards"):
+            follow(index)
+    assert rows_of(copy) == before
+    alone = key_value_table(tmp_path, "alone", catalog=source.catalog)
+    # A stream of the whole table retracts before it inserts.
+    follower = PaimonTarget(alone.handle(), shared=True, commit_user="all")
+    replicate(stream_read_builder(source.handle()).with_end(latest=True), follower)
+    source.catalog.alter_table(source.name, [SchemaChange.set_option("bucket", "4")], False)
+    write_with(source.writer("other").with_overwrite(), rows(*range(20), value="y"))
+    replicate(stream_read_builder(source.handle()).with_end(latest=True), follower)
+    assert rows_of(alone) == rows_of(source)
 
 
 def test_a_target_that_is_closed_keeps_no_snapshots_unless_it_continues(table: Table) -> None:

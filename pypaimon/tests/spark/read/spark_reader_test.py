@@ -16,7 +16,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pypaimon.streaming import PositionExpiredError, SchemaChangedError, StreamConfigError, TableChangedError
 from support.spark.driver import Driver, Offset
+from support.tables.handles import write_by_stream, write_with
 from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table, rows
 
 pytestmark = pytest.mark.slow
 
@@ -393,6 +395,23 @@ def test_snapshot_ids_and_ordinals_give_back_the_order(changing: Table) -> None:
     assert {row[1] for row in rows} == {1, 2}
     by_key = sorted((row for row in rows if row[3] == 1), key=lambda row: row[1:3])
     assert [row[4] for row in by_key] in (["a", "b", "c"], ["a", "c"])
+
+
+def test_ordinals_of_rows_that_come_are_greater_where_keys_move_to_other_buckets(tmp_path: Path) -> None:
+    """Each key is retracted from the bucket that it was in, and inserted in another one."""
+    table = key_value_table(tmp_path)
+    write_by_stream(table.handle(), rows(*range(40)))
+    table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "5")], False)
+    write_with(table.writer("other").with_overwrite(), rows(*range(40), value="new"))
+    names = {"include_snapshot_id": "true", "include_ordinal": "true", "columns": "k,v"}
+    driver = Driver(table, on_overwrite="read", scan__snapshot_id="2", scan__parallelism="3", **names)
+    start, end = driver.first()
+    changes = driver.rows(start, end)
+    assert len(changes) == 80
+    newest = {row[3]: row for row in sorted(changes, key=lambda row: row[1:3])}
+    assert sorted((row[3], row[0], row[4]) for row in newest.values()) == [
+        (key, "+I", f"new{key}") for key in range(40)
+    ]
 
 
 def test_ordinals_continue_where_a_limit_cut_a_snapshot(tmp_path: Path) -> None:
