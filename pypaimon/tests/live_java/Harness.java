@@ -403,7 +403,13 @@ public final class Harness {
             }
             List<CommitMessage> messages = write.prepareCommit(true, identifier);
             for (CommitMessage message : messages) {
-                ((CommitMessageImpl) message).newFilesIncrement().newFiles().replaceAll(file -> file.assignFirstRowId(first));
+                // Rows and blobs may each be in several files, one after the other.
+                long[] next = {first, first};
+                ((CommitMessageImpl) message).newFilesIncrement().newFiles().replaceAll(file -> {
+                    int kind = file.fileName().endsWith(".blob") ? 1 : 0;
+                    next[kind] += file.rowCount();
+                    return file.assignFirstRowId(next[kind] - file.rowCount());
+                });
             }
             commit.commit(identifier, messages);
         }
