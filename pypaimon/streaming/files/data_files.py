@@ -23,6 +23,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import MappedColumn, map_columns
+from pypaimon.streaming.files.shared_shredding import has_shredded_maps
 from pypaimon.streaming.formats.file_format import Format, FormatReader, LocalZone
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
 from pypaimon.streaming.io.conditional_writes import is_local
@@ -80,7 +81,7 @@ def read_file(
     with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size, content) as source:
         _check_count(path, source.num_rows, file.row_count)
         kind = _FileKind(
-            source.schema,
+            source.schema.remove_metadata(),
             directory.schema(file.schema_id).fields,
             fields,
             tuple(system_columns),
@@ -108,7 +109,7 @@ class _FileKind:
     Fields and time zones have no hash, so they are compared as objects: schemas and layouts, which hold them, are kept.
     """
 
-    stored: pa.Schema  # With its metadata, which may say how a column is stored
+    stored: pa.Schema  # Without metadata of the file; that of a field may say how its column is stored
     file_fields: Sequence[DataField]
     fields: Sequence[DataField]
     system_columns: tuple[str, ...]
@@ -143,8 +144,12 @@ class _FileColumns:
         return [replace(each, constant=constants[name]) if name in constants else each for each, name in pairs]
 
 
-@lru_cache(maxsize=256)
 def _columns_of(kind: _FileKind) -> _FileColumns:
+    # Shredded maps have keys of their own in each file, perhaps millions, so they are neither looked up nor kept.
+    return _mapped_columns(kind) if has_shredded_maps(kind.stored) else _kept_columns(kind)
+
+
+def _mapped_columns(kind: _FileKind) -> _FileColumns:
     mapped = map_columns(
         kind.stored,
         kind.file_fields,
@@ -157,6 +162,9 @@ def _columns_of(kind: _FileKind) -> _FileColumns:
     names = [column.source for column in mapped if column.source is not None]
     names += [name for name in kind.system_columns if name in kind.stored.names]
     return _FileColumns(mapped, list(dict.fromkeys(names)), _output_schema(kind.fields, kind.system_columns))
+
+
+_kept_columns = lru_cache(maxsize=256)(_mapped_columns)
 
 
 def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:
