@@ -252,7 +252,8 @@ def _opened(
     if part is not None and not is_local(path):
         yield opened(_content(part, read_part(directory.store, part.path, part.offset, part.length)))
         return
-    with _bytes(directory, part.path if part else path, size) as stream:
+    # The size is that of the part, not of the file that holds it.
+    with _bytes(directory, part.path, None) if part else _bytes(directory, path, size) as stream:
         with one_request(decodes=True) if is_local(path) else nullcontext():
             reader = opened(stream if part is None else _content(part, _of_stream(stream, part)))
         yield reader

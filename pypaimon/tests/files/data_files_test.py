@@ -416,6 +416,43 @@ def test_a_small_local_file_is_opened_once(warehouse: Any, monkeypatch: pytest.M
     assert opened == [str(large.file_path)] * 2
 
 
+class CountedStream(io.BytesIO):
+    """A stream that gives at most 64 KB at once, and counts what it gave."""
+
+    given = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(64 << 10 if size is None or size < 0 else min(size, 64 << 10))
+        CountedStream.given += len(data)
+        return data
+
+
+def test_a_stream_that_gives_less_than_a_small_file_is_read_in_pieces(warehouse: Any) -> None:
+    table = create_table(warehouse, "t", FLAT)
+    random = Random(0)
+    rows = pa.table({"id": range(1000), "v": [random.randbytes(60).hex() for _ in range(1000)]}, FLAT)
+    path = Path(str(table.table_path)) / "bucket-0" / "a.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(rows, path, row_group_size=200)
+    file = meta(path, 1000)
+    assert 64 << 10 < file.file_size < local_files._SMALL
+    table.file_io = StreamsOf(table.file_io, CountedStream)
+    assert read_all(table, file).column("v").to_pylist() == rows.column("v").to_pylist()
+
+
+def test_only_the_range_of_a_merged_changelog_file_is_read(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create_table(warehouse, "t", FLAT)
+    part = parquet_bytes([{"id": 1, "v": "a"}])
+    path = Path(str(table.table_path)) / "bucket-0" / f"compacted-changelog-x$0-{len(part)}.cc-parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(part + bytes(local_files._SMALL))
+    file = meta(path, 1, file_size=len(part))
+    table.file_io = StreamsOf(table.file_io, CountedStream)
+    monkeypatch.setattr(CountedStream, "given", 0)
+    assert read_all(table, file).to_pylist() == [{"id": 1, "v": "a"}]
+    assert CountedStream.given < 64 << 10
+
+
 def test_a_value_of_a_newer_file_that_does_not_fit_is_an_error(warehouse: Any) -> None:
     table = create_table(warehouse, "t", FLAT)
     warehouse.alter_table("db.t", [SchemaChange.update_column_type("id", AtomicType("BIGINT"))], False)
