@@ -83,7 +83,7 @@ def read_file(
         kind = _FileKind(
             source.schema.remove_metadata(),
             directory.schema(file.schema_id).fields,
-            fields,
+            tuple(fields),
             tuple(system_columns),
             tuple(constants or ()),
             exact=file.schema_id > schema_id,
@@ -111,7 +111,7 @@ class _FileKind:
 
     stored: pa.Schema  # Without metadata of the file; that of a field may say how its column is stored
     file_fields: Sequence[DataField]
-    fields: Sequence[DataField]
+    fields: tuple[DataField, ...]  # Not as a list: each bucket that is merged makes one of its own
     system_columns: tuple[str, ...]
     constants: tuple[str, ...]
     exact: bool
@@ -119,8 +119,8 @@ class _FileKind:
     trim_char: bool
 
     def _but_stored(self) -> tuple[object, ...]:
-        objects = id(self.file_fields), id(self.fields), id(self.zone)
-        return *objects, self.system_columns, self.constants, self.exact, self.trim_char
+        objects = id(self.file_fields), *map(id, self.fields), id(self.zone)
+        return objects, self.system_columns, self.constants, self.exact, self.trim_char
 
     def __hash__(self) -> int:
         return hash(self._but_stored())

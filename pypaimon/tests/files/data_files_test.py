@@ -393,6 +393,25 @@ def test_columns_are_mapped_once_for_files_of_one_schema(warehouse: Any, monkeyp
     assert [schema.names for schema in mapped] == [["id", "v"], ["v", "id"]]
 
 
+def test_columns_are_mapped_once_for_lists_of_the_same_fields(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped: list[list[str]] = []
+
+    def counted(stored: pa.Schema, file_fields: Any, fields: Any, **rules: Any) -> Any:
+        mapped.append([each.name for each in fields])
+        return map_columns(stored, file_fields, fields, **rules)
+
+    monkeypatch.setattr(data_files, "map_columns", counted)
+    table = create_table(warehouse, "t", FLAT)
+    file = put(table, "a.parquet", pa.table({"id": [1], "v": ["a"]}, FLAT))
+    directory = TableDirectory.of(table)
+    fields = list(directory.schema(0).fields)
+    for wanted in (["id", "v"], ["id", "v"], ["id"]):
+        fields = [each for each in fields if each.name in wanted]
+        (batch,) = read_file(directory, file, fields, schema_id=0)
+        assert batch.schema.names == wanted
+    assert mapped == [["id", "v"], ["id"]]
+
+
 def test_a_small_local_file_is_opened_once(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
