@@ -31,7 +31,7 @@ from pypaimon.streaming.scanning.scan import BlockingPlanStream
 _BEFORE, _AFTER = NAMES[UPDATE_BEFORE], NAMES[UPDATE_AFTER]
 _SOON_SECONDS = 1.0
 """How long rows that were read wait for the next ones, which a request may delay."""
-_AT_LEAST = 2
+_LEAST_BATCHES = 2
 """Batches that are pulled together: the second one, or its absence, shows whether the first one is the last."""
 _UNCUT_ROWS = 4096
 """Least number of rows in a batch that is cut because of its bytes."""
@@ -342,7 +342,7 @@ class _Rows:
         self._is_closed = True
 
     def _pull(self, size: int, count: int) -> bool:
-        while (count < _AT_LEAST or size <= self._chunk_bytes) and not (self._is_closed or self._pool.given_up):
+        while (count < _LEAST_BATCHES or size <= self._chunk_bytes) and not (self._is_closed or self._pool.given_up):
             batch = next(self._batches, None)
             if batch is None:
                 return True
