@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from cachetools import LRUCache
 
+from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.errors import (
     CorruptTableError,
     PaimonStreamError,
@@ -42,6 +44,9 @@ from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, Special
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_KEPT_FIELDS = 50_000
+"""Fields of tables and files in what is kept about kinds of files: about 10 MB."""
 
 
 def read_file(
@@ -138,6 +143,7 @@ class _FileColumns:
     mapped: list[MappedColumn]
     stored: list[str]  # The columns that are read
     schema: pa.Schema  # Of the batches
+    size: int  # Fields that the kind and the columns hold
 
     def of_file(self, constants: Mapping[str, pa.Scalar]) -> list[MappedColumn]:
         pairs = zip(self.mapped, self.schema.names, strict=False)
@@ -146,7 +152,16 @@ class _FileColumns:
 
 def _columns_of(kind: _FileKind) -> _FileColumns:
     # Shredded maps have keys of their own in each file, perhaps millions, so they are neither looked up nor kept.
-    return _mapped_columns(kind) if has_shredded_maps(kind.stored) else _kept_columns(kind)
+    if has_shredded_maps(kind.stored):
+        return _mapped_columns(kind)
+    with _lock.held:
+        found = _kept.get(kind)
+    if found is None:
+        found = _mapped_columns(kind)
+        if found.size <= _kept.maxsize:
+            with _lock.held:
+                _kept[kind] = found
+    return found
 
 
 def _mapped_columns(kind: _FileKind) -> _FileColumns:
@@ -161,10 +176,12 @@ def _mapped_columns(kind: _FileKind) -> _FileColumns:
     )
     names = [column.source for column in mapped if column.source is not None]
     names += [name for name in kind.system_columns if name in kind.stored.names]
-    return _FileColumns(mapped, list(dict.fromkeys(names)), _output_schema(kind.fields, kind.system_columns))
+    schema = _output_schema(kind.fields, kind.system_columns)
+    return _FileColumns(mapped, list(dict.fromkeys(names)), schema, len(kind.file_fields) + len(kind.fields) + 1)
 
 
-_kept_columns = lru_cache(maxsize=256)(_mapped_columns)
+_kept: LRUCache[_FileKind, _FileColumns] = LRUCache(_KEPT_FIELDS, getsizeof=lambda found: found.size)
+_lock = cache_lock(_kept)
 
 
 def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:

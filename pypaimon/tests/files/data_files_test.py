@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from cachetools import LRUCache
 from pypaimon import CatalogFactory
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.schema.schema_change import SchemaChange
@@ -410,6 +411,20 @@ def test_columns_are_mapped_once_for_lists_of_the_same_fields(warehouse: Any, mo
         (batch,) = read_file(directory, file, fields, schema_id=0)
         assert batch.schema.names == wanted
     assert mapped == [["id", "v"], ["id"]]
+
+
+def test_what_is_kept_about_columns_is_bounded(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = LRUCache[Any, Any](500, getsizeof=data_files._kept.getsizeof)
+    monkeypatch.setattr(data_files, "_kept", kept)
+    wide = pa.schema([(f"c{number}", pa.int32()) for number in range(20)])
+    table = create_table(warehouse, "t", wide)
+    file = put(table, "a.parquet", wide.empty_table())
+    for _ in range(15):
+        # Each time with fields of its own, as after the table was opened again.
+        directory = TableDirectory.of(table)
+        assert list(read_file(directory, file, list(directory.schema(0).fields), schema_id=0)) == []
+    fields = sum(len(kind.file_fields) + len(kind.fields) for kind in kept)
+    assert 400 < fields <= 500
 
 
 def test_a_small_local_file_is_opened_once(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
