@@ -31,7 +31,7 @@ from pypaimon.streaming.scanning.scan import BlockingPlanStream
 _BEFORE, _AFTER = NAMES[UPDATE_BEFORE], NAMES[UPDATE_AFTER]
 _SOON_SECONDS = 1.0
 """How long rows that were read wait for the next ones, which a request may delay."""
-_AT_LEAST = 2
+_LEAST_BATCHES = 2
 """Batches that are pulled together: the second one, or its absence, shows whether the first one is the last."""
 _UNCUT_ROWS = 4096
 """Least number of rows in a batch that is cut because of its bytes."""
@@ -308,8 +308,9 @@ class _Rows:
         Returns:
             Whether nothing is being pulled any more. If that has failed, `has_ended` raises the error.
         """
-        if self._pulling is None or (is_done_within(self._pulling, 0) and not self.has_ended()):
-            self._pulling = self._pool.submit(self._pull)
+        if self._pulling is None or self._has_paused():
+            size = sum(batch.nbytes for batch in self._pulled)
+            self._pulling = self._pool.submit(self._pull, size, len(self._pulled))
         count, until = 0, math.inf
         while not is_done_within(self._pulling, self._pool.tick):
             self._pool.give_up_overdue()
@@ -331,13 +332,17 @@ class _Rows:
         """Whether the plan ends with what was pulled; for a caller that knows that nothing is being pulled."""
         return self._pulling is not None and self._pulling.result()
 
+    def _has_paused(self) -> bool:
+        # After an error there may be batches that were pulled before it: they come first.
+        pulling = self._pulling
+        return pulling is not None and pulling.done() and pulling.exception() is None and not pulling.result()
+
     def close(self) -> None:
         """Pull no more than the current batch."""
         self._is_closed = True
 
-    def _pull(self) -> bool:
-        size, count = sum(batch.nbytes for batch in self._pulled), len(self._pulled)
-        while (count < _AT_LEAST or size <= self._chunk_bytes) and not (self._is_closed or self._pool.given_up):
+    def _pull(self, size: int, count: int) -> bool:
+        while (count < _LEAST_BATCHES or size <= self._chunk_bytes) and not (self._is_closed or self._pool.given_up):
             batch = next(self._batches, None)
             if batch is None:
                 return True

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from cachetools import LRUCache
 
+from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.errors import (
     CorruptTableError,
     PaimonStreamError,
@@ -23,6 +25,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import MappedColumn, map_columns
+from pypaimon.streaming.files.shared_shredding import has_shredded_maps
 from pypaimon.streaming.formats.file_format import Format, FormatReader, LocalZone
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
 from pypaimon.streaming.io.conditional_writes import is_local
@@ -41,6 +44,9 @@ from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, Special
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_KEPT_FIELDS = 50_000
+"""Fields of tables and files in what is kept about kinds of files: about 10 MB."""
 
 
 def read_file(
@@ -80,9 +86,9 @@ def read_file(
     with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size, content) as source:
         _check_count(path, source.num_rows, file.row_count)
         kind = _FileKind(
-            source.schema,
+            source.schema.remove_metadata(),
             directory.schema(file.schema_id).fields,
-            fields,
+            tuple(fields),
             tuple(system_columns),
             tuple(constants or ()),
             exact=file.schema_id > schema_id,
@@ -108,9 +114,9 @@ class _FileKind:
     Fields and time zones have no hash, so they are compared as objects: schemas and layouts, which hold them, are kept.
     """
 
-    stored: pa.Schema  # With its metadata, which may say how a column is stored
+    stored: pa.Schema  # Without metadata of the file; that of a field may say how its column is stored
     file_fields: Sequence[DataField]
-    fields: Sequence[DataField]
+    fields: tuple[DataField, ...]  # Not as a list: each bucket that is merged makes one of its own
     system_columns: tuple[str, ...]
     constants: tuple[str, ...]
     exact: bool
@@ -118,8 +124,8 @@ class _FileKind:
     trim_char: bool
 
     def _but_stored(self) -> tuple[object, ...]:
-        objects = id(self.file_fields), id(self.fields), id(self.zone)
-        return *objects, self.system_columns, self.constants, self.exact, self.trim_char
+        objects = id(self.file_fields), *map(id, self.fields), id(self.zone)
+        return objects, self.system_columns, self.constants, self.exact, self.trim_char
 
     def __hash__(self) -> int:
         return hash(self._but_stored())
@@ -137,14 +143,28 @@ class _FileColumns:
     mapped: list[MappedColumn]
     stored: list[str]  # The columns that are read
     schema: pa.Schema  # Of the batches
+    size: int  # Fields that the kind and the columns hold
 
     def of_file(self, constants: Mapping[str, pa.Scalar]) -> list[MappedColumn]:
         pairs = zip(self.mapped, self.schema.names, strict=False)
         return [replace(each, constant=constants[name]) if name in constants else each for each, name in pairs]
 
 
-@lru_cache(maxsize=256)
 def _columns_of(kind: _FileKind) -> _FileColumns:
+    # Shredded maps have keys of their own in each file, perhaps millions, so they are neither looked up nor kept.
+    if has_shredded_maps(kind.stored):
+        return _mapped_columns(kind)
+    with _lock.held:
+        found = _kept.get(kind)
+    if found is None:
+        found = _mapped_columns(kind)
+        if found.size <= _kept.maxsize:
+            with _lock.held:
+                _kept[kind] = found
+    return found
+
+
+def _mapped_columns(kind: _FileKind) -> _FileColumns:
     mapped = map_columns(
         kind.stored,
         kind.file_fields,
@@ -156,7 +176,12 @@ def _columns_of(kind: _FileKind) -> _FileColumns:
     )
     names = [column.source for column in mapped if column.source is not None]
     names += [name for name in kind.system_columns if name in kind.stored.names]
-    return _FileColumns(mapped, list(dict.fromkeys(names)), _output_schema(kind.fields, kind.system_columns))
+    schema = _output_schema(kind.fields, kind.system_columns)
+    return _FileColumns(mapped, list(dict.fromkeys(names)), schema, len(kind.file_fields) + len(kind.fields) + 1)
+
+
+_kept: LRUCache[_FileKind, _FileColumns] = LRUCache(_KEPT_FIELDS, getsizeof=lambda found: found.size)
+_lock = cache_lock(_kept)
 
 
 def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:
@@ -244,7 +269,8 @@ def _opened(
     if part is not None and not is_local(path):
         yield opened(_content(part, read_part(directory.store, part.path, part.offset, part.length)))
         return
-    with _bytes(directory, part.path if part else path, size) as stream:
+    # The size is that of the part, not of the file that holds it.
+    with _bytes(directory, part.path, None) if part else _bytes(directory, path, size) as stream:
         with one_request(decodes=True) if is_local(path) else nullcontext():
             reader = opened(stream if part is None else _content(part, _of_stream(stream, part)))
         yield reader

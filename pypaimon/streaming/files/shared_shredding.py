@@ -48,6 +48,11 @@ _MOST_BYTES, _MOST_KEYS = 1 << 28, 1 << 24
 Integers = npt.NDArray[np.int64]
 
 
+def has_shredded_maps(stored: pa.Schema) -> bool:
+    """Whether a column of a file, at any depth, has metadata about this layout."""
+    return LAYOUT in stored.serialize().to_pybytes()
+
+
 def shredded_map(
     stored: pa.Field, arrow: pa.MapType, key: Convert | None, item: Callable[[pa.DataType], Convert | None]
 ) -> Convert:

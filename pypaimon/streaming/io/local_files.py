@@ -37,7 +37,8 @@ def open_local(file_io: Any, path: str, size: int | None = None) -> Iterator[Any
         if size is not None and size <= _SMALL:
             with one_request():
                 content = stream.read(_SMALL + 1)
-            if len(content) <= _SMALL:
+            # A stream may give less than it has.
+            if size <= len(content) <= _SMALL:
                 yield pa.BufferReader(content)
                 return
             with one_request():

@@ -4,6 +4,7 @@ Those for filters are in `filter_internals`, those for reading tables in `read_i
 `write_internals`, and catalogs in `catalogs`: these take much longer to import.
 """
 
+import errno
 import os
 from collections.abc import Mapping
 from copy import copy
@@ -191,7 +192,11 @@ def input_stream(file_io: Any, path: str) -> Any:
     """
     if not (_is_plain_local(file_io) and _is_untouched(file_io)):
         return file_io.new_input_stream(path)
-    return open(path if path.startswith("/") else file_io._to_file(path), "rb")
+    try:
+        return open(path if path.startswith("/") else file_io._to_file(path), "rb")
+    except (NotADirectoryError, ValueError) as error:
+        # No file can have this path: one of its directories is a file, or it holds a null byte.
+        raise FileNotFoundError(errno.ENOENT, str(error), path) from error
 
 
 def table_names(catalog: Any, database: str) -> list[str]:

@@ -23,6 +23,7 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     stream_read_builder,
 )
+from pypaimon.streaming.batches import chunks
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.stream import StreamStatus
 from pypaimon.streaming.io.io_pool import IOPool
@@ -99,6 +100,30 @@ def test_a_plan_of_a_small_file_is_one_call_of_another_thread(tables: Any, monke
     assert calls["paimon-batches"] == 8
     # The search for the table and the start.
     assert calls["paimon-scan"] <= 2
+
+
+def test_batches_that_were_pulled_before_an_error_come_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_SOON_SECONDS", 0.0)
+    go_on = threading.Event()
+    first, second = (pa.record_batch({"n": [number]}) for number in range(2))
+
+    def pulled() -> Any:
+        yield first
+        assert go_on.wait(30)
+        yield second
+        raise OSError("lost")
+
+    rows = chunks._Rows(IOPool(1, 30.0, marked=True), pulled(), 1 << 20)
+    assert not rows.wait()
+    assert rows.first is first
+    rows.drop()
+    go_on.set()
+    assert rows._pulling is not None
+    assert isinstance(rows._pulling.exception(30), OSError)
+    assert rows.wait()
+    assert rows.first is second
+    with pytest.raises(OSError, match="lost"):
+        rows.has_ended()
 
 
 async def test_without_row_kinds_all_rows_are_inserts(tables: Any) -> None:

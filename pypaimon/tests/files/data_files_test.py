@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from cachetools import LRUCache
 from pypaimon import CatalogFactory
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.schema.schema_change import SchemaChange
@@ -381,12 +382,49 @@ def test_columns_are_mapped_once_for_files_of_one_schema(warehouse: Any, monkeyp
 
     monkeypatch.setattr(data_files, "map_columns", counted)
     table = create_table(warehouse, "t", FLAT)
-    alike = [pa.table({"id": [number], "v": [str(number)]}, FLAT) for number in range(3)]
+    # Writers add metadata of the whole file, such as a range of an index.
+    alike = [
+        pa.table({"id": [number], "v": [str(number)]}, FLAT.with_metadata({"number": str(number)}))
+        for number in range(3)
+    ]
     other = pa.table({"v": ["3"], "id": pa.array([3], pa.int32())})
     files = [put(table, f"{number}.parquet", rows) for number, rows in enumerate([*alike, other, alike[0]])]
     read = reader(table).to_arrow([split(SplitMode.ROWS, files)])
     assert read.column("id").to_pylist() == [0, 1, 2, 3, 0]
     assert [schema.names for schema in mapped] == [["id", "v"], ["v", "id"]]
+
+
+def test_columns_are_mapped_once_for_lists_of_the_same_fields(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped: list[list[str]] = []
+
+    def counted(stored: pa.Schema, file_fields: Any, fields: Any, **rules: Any) -> Any:
+        mapped.append([each.name for each in fields])
+        return map_columns(stored, file_fields, fields, **rules)
+
+    monkeypatch.setattr(data_files, "map_columns", counted)
+    table = create_table(warehouse, "t", FLAT)
+    file = put(table, "a.parquet", pa.table({"id": [1], "v": ["a"]}, FLAT))
+    directory = TableDirectory.of(table)
+    fields = list(directory.schema(0).fields)
+    for wanted in (["id", "v"], ["id", "v"], ["id"]):
+        fields = [each for each in fields if each.name in wanted]
+        (batch,) = read_file(directory, file, fields, schema_id=0)
+        assert batch.schema.names == wanted
+    assert mapped == [["id", "v"], ["id"]]
+
+
+def test_what_is_kept_about_columns_is_bounded(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = LRUCache[Any, Any](500, getsizeof=data_files._kept.getsizeof)
+    monkeypatch.setattr(data_files, "_kept", kept)
+    wide = pa.schema([(f"c{number}", pa.int32()) for number in range(20)])
+    table = create_table(warehouse, "t", wide)
+    file = put(table, "a.parquet", wide.empty_table())
+    for _ in range(15):
+        # Each time with fields of its own, as after the table was opened again.
+        directory = TableDirectory.of(table)
+        assert list(read_file(directory, file, list(directory.schema(0).fields), schema_id=0)) == []
+    fields = sum(len(kind.file_fields) + len(kind.fields) for kind in kept)
+    assert 400 < fields <= 500
 
 
 def test_a_small_local_file_is_opened_once(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,6 +448,43 @@ def test_a_small_local_file_is_opened_once(warehouse: Any, monkeypatch: pytest.M
         large.file_size = size
         assert read_all(table, large).column("v").to_pylist() == texts
     assert opened == [str(large.file_path)] * 2
+
+
+class CountedStream(io.BytesIO):
+    """A stream that gives at most 64 KB at once, and counts what it gave."""
+
+    given = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(64 << 10 if size is None or size < 0 else min(size, 64 << 10))
+        CountedStream.given += len(data)
+        return data
+
+
+def test_a_stream_that_gives_less_than_a_small_file_is_read_in_pieces(warehouse: Any) -> None:
+    table = create_table(warehouse, "t", FLAT)
+    random = Random(0)
+    rows = pa.table({"id": range(1000), "v": [random.randbytes(60).hex() for _ in range(1000)]}, FLAT)
+    path = Path(str(table.table_path)) / "bucket-0" / "a.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(rows, path, row_group_size=200)
+    file = meta(path, 1000)
+    assert 64 << 10 < file.file_size < local_files._SMALL
+    table.file_io = StreamsOf(table.file_io, CountedStream)
+    assert read_all(table, file).column("v").to_pylist() == rows.column("v").to_pylist()
+
+
+def test_only_the_range_of_a_merged_changelog_file_is_read(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create_table(warehouse, "t", FLAT)
+    part = parquet_bytes([{"id": 1, "v": "a"}])
+    path = Path(str(table.table_path)) / "bucket-0" / f"compacted-changelog-x$0-{len(part)}.cc-parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(part + bytes(local_files._SMALL))
+    file = meta(path, 1, file_size=len(part))
+    table.file_io = StreamsOf(table.file_io, CountedStream)
+    monkeypatch.setattr(CountedStream, "given", 0)
+    assert read_all(table, file).to_pylist() == [{"id": 1, "v": "a"}]
+    assert CountedStream.given < 64 << 10
 
 
 def test_a_value_of_a_newer_file_that_does_not_fit_is_an_error(warehouse: Any) -> None:

@@ -18,6 +18,7 @@ import zstandard
 from pypaimon.schema.data_types import DataField, PyarrowFieldParser
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming.files import data_files
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.model.time_zone import time_zone
@@ -102,6 +103,13 @@ def read(
 @pytest.mark.parametrize("batch_size", [1, 2, 1000])
 def test_entries_of_columns_and_of_the_overflow(warehouse: Any, suffix: str, batch_size: int) -> None:
     assert read(warehouse, suffix, told(), batch_size=batch_size) == ROWS
+
+
+@FORMATS
+def test_the_keys_of_a_file_are_not_kept(warehouse: Any, suffix: str) -> None:
+    data_files._kept.clear()
+    assert read(warehouse, suffix, told()) == ROWS
+    assert not data_files._kept
 
 
 @FORMATS

@@ -125,6 +125,14 @@ def test_a_local_file_is_opened_without_a_look_before(
         store.read(str(tmp_path / "missing"))
 
 
+def test_a_path_that_no_file_can_have_is_a_missing_file(file: str) -> None:
+    store = patient(LocalFileIO())
+    for path in (f"{file}/below", f"{file}\0"):
+        with pytest.raises(FileNotFoundError):
+            store.read(path)
+        assert store.read_many([path, file]) == [None, b"content"]
+
+
 def test_uris_are_read_as_the_file_io_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "a b"
     store = patient(LocalFileIO())
