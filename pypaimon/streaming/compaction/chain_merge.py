@@ -349,12 +349,16 @@ class _Merge:
 def _first_change(
     directory: TableDirectory, since: Snapshot | None, latest: Snapshot | None, concerns: Callable[[bytes], bool]
 ) -> int | None:
-    """The first later snapshot that changes rows of partitions, or that has expired or replaced the earlier one."""
+    """The first later snapshot that changes rows of partitions, or that has expired; the earlier one if it was rolled
+    back.
+    """
     known = 0 if since is None else since.id
     last = 0 if latest is None else latest.id
-    if last < known or (
-        since is not None and latest is not None and last == known and not latest.is_same_commit(since)
-    ):
+    if last < known:
+        return known
+    # A table that was rolled back may have got later snapshots since.
+    there = None if since is None else directory.snapshots.refreshed(known)
+    if since is not None and there is not None and not there.is_same_commit(since):
         return known
     for number in range(known + 1, last + 1):
         found = directory.snapshots.try_get(number)

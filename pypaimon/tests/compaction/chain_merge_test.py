@@ -14,7 +14,7 @@ from pypaimon import CatalogFactory
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import compact, maintain
+from pypaimon.streaming import compact, maintain, rollback
 from pypaimon.streaming.compaction import chain_merge, compact_chain_table
 from pypaimon.streaming.errors import CommitConflictError, CommitFailedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.time_patterns import TimePattern
@@ -277,6 +277,35 @@ def test_what_changes_right_before_the_commit_is_a_conflict(
         compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
     # Its files are deleted.
     assert len(before - files(chain)) == 2 and not files(chain) - before
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_rows_that_are_rolled_back_meanwhile_are_not_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_early: bool
+) -> None:
+    chain, commit = begun(tmp_path), chain_merge.commit_planned
+    chain.commit(DELTA, [("+I", "eu", SECOND, 8, 8)])
+
+    def roll_back() -> None:
+        rollback(chain.branch(DELTA), snapshot_id=3)
+        # The branch then ends after the snapshot that was merged.
+        others(chain)
+        chain.commit(DELTA, [("+I", "us", FIRST, 9, 9)])
+
+    def meanwhile(*arguments: Any) -> Any:
+        monkeypatch.setattr(chain_merge, "commit_planned", commit)
+        if is_early:
+            roll_back()
+        report = commit(*arguments)
+        roll_back()
+        return report
+
+    monkeypatch.setattr(chain_merge, "commit_planned", meanwhile)
+    if is_early:
+        with pytest.raises(CommitConflictError, match="Nothing was committed"):
+            compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
+    compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
+    assert whole(chain) == MERGED_ROWS
 
 
 def test_changes_that_the_commit_would_hide_are_merged_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
