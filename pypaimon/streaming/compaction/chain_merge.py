@@ -170,7 +170,7 @@ class _ChainTable:
         ids: tuple[int, ...] = ()
         for _ in range(_ROUNDS):
             try:
-                merge = self._planned(row)
+                merge = self._planned(row, ids)
             except PositionExpiredError:
                 # A snapshot has expired between two requests.
                 continue
@@ -207,7 +207,7 @@ class _ChainTable:
             advice="Merge it again with overwrite=True.",
         )
 
-    def _planned(self, row: bytes) -> _Merge | None:
+    def _planned(self, row: bytes, committed: tuple[int, ...]) -> _Merge | None:
         """Returns None if the delta branch does not have the partition."""
         found: ReadingFull | Following = self.starts.find()
         if isinstance(found, Following) or not found.snapshot.id:
@@ -217,7 +217,7 @@ class _ChainTable:
             partition = ChainPartition.of(self.starts, self.plans, delta, whole, row)
         if partition is None:
             return None
-        return _Merge(self, partition, delta, whole)
+        return _Merge(self, partition, delta, whole, committed)
 
     def _reading(self, delta: Snapshot) -> AbstractContextManager[None]:
         return SnapshotRangeValidator(self.stream.directory, with_changelogs=False).reading(delta)
@@ -244,12 +244,14 @@ class _Merge:
     Attributes:
         delta: The snapshot of the delta branch that is read.
         whole: The snapshot of the snapshot branch; None: that branch was empty.
+        committed: What earlier merges of the same call have committed.
     """
 
     table: _ChainTable
     partition: ChainPartition
     delta: Snapshot
     whole: Snapshot | None
+    committed: tuple[int, ...]
 
     def read_by_bucket(self) -> dict[int, FileCount]:
         found: dict[int, FileCount] = {}
@@ -318,19 +320,26 @@ class _Merge:
         table, inside = self.table, self._is_inside
         for each in (table.delta, table.target):
             if int(each.new_directory().latest_schema().id) != int(each.schema.id):
-                raise CommitConflictError(
-                    f"{each.name} has got another schema meanwhile. Nothing was committed.", advice="Merge it again."
-                )
+                raise self._conflict(f"{each.name} has got another schema meanwhile.")
         others = _first_change(state.directory, self.whole, state.snapshot, lambda row: inside(row, with_base=True))
         deltas = self.changed_deltas() if others is None else None
         if others is not None or deltas is not None:
             branch, number = ("snapshot", others) if others is not None else ("delta", deltas)
-            raise CommitConflictError(
+            raise self._conflict(
                 f"Snapshot {number} of the {branch} branch of {table.name} changes partition "
-                f"{self._values(self.partition.row)}, or one that it is made of. Nothing was committed.",
-                advice="Merge it again.",
+                f"{self._values(self.partition.row)}, or one that it is made of."
             )
         return all_forms({self.partition.row}, state.partition_fields)
+
+    def _conflict(self, what: str) -> CommitConflictError:
+        if not self.committed:
+            return CommitConflictError(f"{what} Nothing was committed.", advice="Merge it again.")
+        # Without `overwrite` the next call would skip it, and the changes since would stay hidden.
+        return CommitConflictError(
+            f"{what} Snapshot {self.committed[-1]} of {self.table.target.name} holds the partition without the latest "
+            "changes of the delta branch.",
+            advice="Merge it again with overwrite=True.",
+        )
 
     def _is_inside(self, row: bytes, *, with_base: bool) -> bool:
         """Whether a partition is this one, or may be part of it."""

@@ -322,6 +322,28 @@ def test_changes_that_the_commit_would_hide_are_merged_too(tmp_path: Path, monke
     assert whole(chain) == LATE
 
 
+def test_a_conflict_after_a_commit_says_that_it_must_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, commit, calls = begun(tmp_path), chain_merge.commit_planned, []
+
+    def twice(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            late_delta(chain)
+            return commit(*arguments)
+        report = commit(*arguments)
+        chain.commit(DELTA, [("+I", "eu", SECOND, 7, 7)])
+        return report
+
+    monkeypatch.setattr(chain_merge, "commit_planned", twice)
+    with pytest.raises(CommitConflictError, match=r"Snapshot 2 of .* holds the partition .*overwrite=True"):
+        compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
+    monkeypatch.setattr(chain_merge, "commit_planned", commit)
+    compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD}, overwrite=True)
+    assert whole(chain) == [*MERGED_ROWS, (7, "v7"), (8, "v8")]
+
+
 def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
     for steps in range(1 + sample_seed() % STEP, LAST, STEP):
         chain = begun(tmp_path / str(steps))
