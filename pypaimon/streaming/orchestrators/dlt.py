@@ -37,7 +37,8 @@ def changes(builder: StreamReadBuilder, name: str, keys: str | Sequence[str] = (
     Args:
         builder: What to read; each run ends at the latest snapshot.
         name: The name of the resource, and of the table at the destination.
-        keys: The primary key: the rows are merged, and deleted ones removed. Without one they are appended.
+        keys: The primary key: the rows are merged, and deleted ones removed. Without one they are appended, those of a
+            table with a primary key with their `_row_kind`, because deleted ones are among them.
     """
 
     @dlt.resource(  # type: ignore[untyped-decorator, unused-ignore]
@@ -58,7 +59,7 @@ def changes(builder: StreamReadBuilder, name: str, keys: str | Sequence[str] = (
                         f"{name}: the stream begins with the state of the table again, which dlt cannot replace within "
                         "a run: drop the resource's state and table with refresh='drop_resources'"
                     )
-                rows = batch.rows
+                rows = batch.rows if keys else batch.data
                 if keys:
                     deleted = pc.is_in(batch.kinds, pa.array(["-U", "-D"]))
                     order = pa.array(range(count, count := count + rows.num_rows), pa.int64())

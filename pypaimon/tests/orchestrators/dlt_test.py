@@ -106,6 +106,17 @@ def test_a_file_that_is_loaded_again_is_written_once(tmp_path: Path, monkeypatch
     assert sorted(row["id"] for row in target.rows()) == [0, 1, 2]
 
 
+def test_without_keys_a_deleted_row_is_no_other_row(tmp_path: Path) -> None:
+    from pypaimon.streaming.orchestrators.dlt import changes
+
+    table = SmallTable(tmp_path / "w")
+    for kind in ("+I", "-D"):
+        table.commit((kind, {"id": 1}))
+        pipeline("duckdb").run(changes(stream_read_builder(table.table), "small"))
+    with duckdb.connect("p.duckdb") as database:
+        assert database.sql("SELECT id, _row_kind FROM d.small ORDER BY ALL").fetchall() == [(1, "+I"), (1, "-D")]
+
+
 def test_what_a_destination_cannot_do_fails_the_load(tmp_path: Path) -> None:
     from dlt.pipeline.exceptions import PipelineStepFailed
 
