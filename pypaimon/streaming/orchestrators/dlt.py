@@ -71,7 +71,7 @@ def changes(builder: StreamReadBuilder, name: str, keys: str | Sequence[str] = (
     return resource
 
 
-def paimon_destination(options: Mapping[str, str], database: str, commit_user: str = "dlt") -> Any:
+def paimon_destination(options: Mapping[str, str], database: str, commit_user: str | None = None) -> Any:
     """A destination of dlt: each file of a load is one commit into the table of the same name, exactly once.
 
     The tables exist already. With a primary key rows replace those of the same key, and a column `_row_kind` may have
@@ -80,7 +80,8 @@ def paimon_destination(options: Mapping[str, str], database: str, commit_user: s
     Args:
         options: Options of the catalog, as `open_table` takes them.
         database: The database of the tables.
-        commit_user: Under this name the tables know which files they hold: one for each pipeline.
+        commit_user: Under this name the tables know which files they hold: one for each pipeline. None: `dlt-` and the
+            name of the pipeline.
     """
 
     @dlt.destination(  # type: ignore[untyped-decorator, unused-ignore]
@@ -89,7 +90,8 @@ def paimon_destination(options: Mapping[str, str], database: str, commit_user: s
     )  # fmt: skip
     def paimon(items: str, table: Any) -> None:
         try:
-            _write(items, open_table(f"{database}.{table['name']}", options), table, commit_user)
+            user = commit_user or f"dlt-{dlt.current.pipeline().pipeline_name}"
+            _write(items, open_table(f"{database}.{table['name']}", options), table, user)
         except PaimonStreamError as error:
             kind = DestinationTransientException if error.retriable else DestinationTerminalException
             raise kind(str(error)) from error

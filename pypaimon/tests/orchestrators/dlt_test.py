@@ -106,6 +106,19 @@ def test_a_file_that_is_loaded_again_is_written_once(tmp_path: Path, monkeypatch
     assert sorted(row["id"] for row in target.rows()) == [0, 1, 2]
 
 
+def test_pipelines_do_not_share_what_the_table_knows_of_them(tmp_path: Path) -> None:
+    """If they did, a load of one would forget the files of the other, which are then written again after a crash."""
+    from pypaimon.streaming.orchestrators.dlt import paimon_destination
+
+    target = SmallTable(tmp_path / "w", keys=())
+    users = []
+    for name in ("p", "q"):
+        destination = paimon_destination({"warehouse": str(tmp_path / "w")}, "db")
+        pipeline(destination, name).run([{"id": 1}], table_name="small")
+        users.append(target.table.snapshot_manager().get_latest_snapshot().commit_user)
+    assert users == ["dlt-p", "dlt-q"]
+
+
 def test_without_keys_a_deleted_row_is_no_other_row(tmp_path: Path) -> None:
     from pypaimon.streaming.orchestrators.dlt import changes
 
