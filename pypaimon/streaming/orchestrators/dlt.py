@@ -100,10 +100,15 @@ def paimon_destination(options: Mapping[str, str], database: str, commit_user: s
 
 
 def _write(file: str, table: Any, described: Any, commit_user: str) -> None:
-    if described.get("write_disposition") == "replace":
+    disposition = described.get("write_disposition")
+    if disposition == "replace":
         raise StreamConfigError(
             f"{described['name']}: a load cannot replace a table, because each of its files is a commit: use 'append' "
             "or, with a primary key, 'merge'"
+        )
+    if disposition == "merge" and not table.primary_keys:
+        raise StreamConfigError(
+            f"{described['name']}: rows cannot be merged into a table without a primary key: use 'append'"
         )
     # .../LOAD/started_jobs/TABLE.FILE.RETRY.parquet
     path = Path(file)

@@ -139,5 +139,7 @@ def test_what_a_destination_cannot_do_fails_the_load(tmp_path: Path) -> None:
     destination = paimon_destination({"warehouse": str(tmp_path / "w")}, "db")
     with pytest.raises(PipelineStepFailed, match=r"a load cannot replace a table"):
         pipeline(destination).run([{"id": 1}], table_name="small", write_disposition="replace")
+    with pytest.raises(PipelineStepFailed, match=r"cannot be merged into a table without a primary key"):
+        pipeline(destination, "r").run([{"id": 1}], table_name="small", write_disposition="merge", primary_key="id")
     with pytest.raises(PipelineStepFailed, match=r"db\.missing does not exist"):
         pipeline(destination, "q").run([{"id": 1}], table_name="missing")
