@@ -28,7 +28,12 @@ from pypaimon.streaming.compaction.reports import (
     SkippedPartition,
     counted,
 )
-from pypaimon.streaming.errors import CommitConflictError, PositionExpiredError, UnsupportedTableError
+from pypaimon.streaming.errors import (
+    CommitConflictError,
+    PaimonStreamError,
+    PositionExpiredError,
+    UnsupportedTableError,
+)
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow, all_forms
@@ -91,7 +96,7 @@ def compact_chain_table(
         UnsupportedTableError: It is not such a table, or a partition cannot be merged exactly, and was not written.
         StreamConfigError: An option or an argument cannot be read, or names no partition column.
         CommitConflictError: Others have changed the partition in the snapshot branch meanwhile, or keep changing what
-            it is made of. Merges of other partitions stay. Call it again.
+            it is made of. Merges of other partitions stay. Call it again, with `overwrite` if the error says so.
         CorruptTableError: A file is damaged or missing. Merges of other partitions stay.
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
@@ -167,10 +172,30 @@ class _ChainTable:
     def merge(self, row: bytes, *, overwrite: bool, dry_run: bool) -> CompactionReport:
         """Merge one partition."""
         values = dict(zip(self.delta.partition_keys, decode(row, self.delta.partition_fields), strict=True))
-        ids: tuple[int, ...] = ()
+        ids: list[int] = []
+        try:
+            return self._merged(row, values, ids, overwrite=overwrite, dry_run=dry_run)
+        except PaimonStreamError as error:
+            if not ids:
+                raise
+            # The same call would skip the partition, and the changes that were committed before would stay hidden.
+            raise CommitConflictError(
+                f"Snapshot {ids[-1]} of {self.target.name} has partition {values}, perhaps without the latest changes "
+                f"of the delta branch: {error.message}",
+                advice="Merge it again with overwrite=True.",
+            ) from error
+
+    def _merged(
+        self, row: bytes, values: dict[str, Any], ids: list[int], *, overwrite: bool, dry_run: bool
+    ) -> CompactionReport:
+        """Merge one partition, until nothing changes meanwhile.
+
+        Args:
+            ids: Gets the snapshots that are committed.
+        """
         for _ in range(_ROUNDS):
             try:
-                merge = self._planned(row, ids)
+                merge = self._planned(row)
             except PositionExpiredError:
                 # A snapshot has expired between two requests.
                 continue
@@ -192,7 +217,8 @@ class _ChainTable:
                 continue
             messages = [_added(each) for each in results]
             snapshot_id = merge.commit(messages)
-            ids = ids if snapshot_id is None else (*ids, snapshot_id)
+            if snapshot_id is not None:
+                ids.append(snapshot_id)
             # A commit to the delta branch between the last look at it and ours would be hidden by ours.
             if merge.changed_deltas() is None:
                 after = {each.bucket.bucket: counted(each.after) for each in results}
@@ -200,14 +226,14 @@ class _ChainTable:
                     CompactedBucket(values, bucket, before.get(bucket, FileCount()), after.get(bucket, FileCount()))
                     for bucket in sorted(before.keys() | after.keys())
                 )
-                return CompactionReport(planned_at, ids, tuple(compacted))
+                return CompactionReport(planned_at, tuple(ids), tuple(compacted))
         raise CommitConflictError(
             f"Others have changed partition {values} of the delta branch of {self.name}, or those before it, during "
             f"each of {_ROUNDS} merges.",
-            advice="Merge it again with overwrite=True.",
+            advice="Merge it again.",
         )
 
-    def _planned(self, row: bytes, committed: tuple[int, ...]) -> _Merge | None:
+    def _planned(self, row: bytes) -> _Merge | None:
         """Returns None if the delta branch does not have the partition."""
         found: ReadingFull | Following = self.starts.find()
         if isinstance(found, Following) or not found.snapshot.id:
@@ -217,7 +243,7 @@ class _ChainTable:
             partition = ChainPartition.of(self.starts, self.plans, delta, whole, row)
         if partition is None:
             return None
-        return _Merge(self, partition, delta, whole, committed)
+        return _Merge(self, partition, delta, whole)
 
     def _reading(self, delta: Snapshot) -> AbstractContextManager[None]:
         return SnapshotRangeValidator(self.stream.directory, with_changelogs=False).reading(delta)
@@ -244,14 +270,12 @@ class _Merge:
     Attributes:
         delta: The snapshot of the delta branch that is read.
         whole: The snapshot of the snapshot branch; None: that branch was empty.
-        committed: What earlier merges of the same call have committed.
     """
 
     table: _ChainTable
     partition: ChainPartition
     delta: Snapshot
     whole: Snapshot | None
-    committed: tuple[int, ...]
 
     def read_by_bucket(self) -> dict[int, FileCount]:
         found: dict[int, FileCount] = {}
@@ -320,26 +344,20 @@ class _Merge:
         table, inside = self.table, self._is_inside
         for each in (table.delta, table.target):
             if int(each.new_directory().latest_schema().id) != int(each.schema.id):
-                raise self._conflict(f"{each.name} has got another schema meanwhile.")
+                raise CommitConflictError(
+                    f"{each.name} has got another schema meanwhile, so this merge was not committed.",
+                    advice="Merge it again.",
+                )
         others = _first_change(state.directory, self.whole, state.snapshot, lambda row: inside(row, with_base=True))
         deltas = self.changed_deltas() if others is None else None
         if others is not None or deltas is not None:
             branch, number = ("snapshot", others) if others is not None else ("delta", deltas)
-            raise self._conflict(
+            raise CommitConflictError(
                 f"Snapshot {number} of the {branch} branch of {table.name} changes partition "
-                f"{self._values(self.partition.row)}, or one that it is made of."
+                f"{self._values(self.partition.row)}, or one that it is made of, so this merge was not committed.",
+                advice="Merge it again.",
             )
         return all_forms({self.partition.row}, state.partition_fields)
-
-    def _conflict(self, what: str) -> CommitConflictError:
-        if not self.committed:
-            return CommitConflictError(f"{what} Nothing was committed.", advice="Merge it again.")
-        # Without `overwrite` the next call would skip it, and the changes since would stay hidden.
-        return CommitConflictError(
-            f"{what} Snapshot {self.committed[-1]} of {self.table.target.name} holds the partition without the latest "
-            "changes of the delta branch.",
-            advice="Merge it again with overwrite=True.",
-        )
 
     def _is_inside(self, row: bytes, *, with_base: bool) -> bool:
         """Whether a partition is this one, or may be part of it."""
