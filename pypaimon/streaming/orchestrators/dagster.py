@@ -14,6 +14,7 @@ from pypaimon.streaming.lazy_imports import naming_extra
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_keys import CHANGELOG_PRODUCER, DYNAMIC_PARTITION_OVERWRITE
 from pypaimon.streaming.read_builder import stream_read_builder
+from pypaimon.streaming.spec.streamed_table import without_consumer
 from pypaimon.streaming.writing.builder import stream_write_builder
 
 with naming_extra(__name__, {"dagster": "dagster"}):
@@ -55,7 +56,7 @@ class PaimonIOManager(dagster.ConfigurableIOManager):
         with _failures():
             # Streams of tables with a complete changelog begin with the compacted rows only, and raw ones also read the
             # state of tables whose changes cannot be streamed.
-            table = self._table(context).copy({CHANGELOG_PRODUCER.name: "none"})
+            table = without_consumer(self._table(context).copy({CHANGELOG_PRODUCER.name: "none"}))
             builder = stream_read_builder(table).with_raw(True).with_start("latest-full").with_end("latest")
             with builder.open_sync() as stream:
                 rows = stream.to_arrow()

@@ -13,6 +13,7 @@ from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.table_traits import ChainBranches, TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_builder import stream_read_builder
+from pypaimon.streaming.spec.streamed_table import without_consumer
 
 DEFAULT_LIMIT = 100
 
@@ -98,7 +99,7 @@ def _scan(table: ReadableTable, cursor: str | None) -> Any:
             "stream and save batch.plan_after"
         )
     # One plan per snapshot: a key for each, whatever else is new.
-    builder = stream_read_builder(table).with_catch_up("replay").with_on_schema_change("follow")
+    builder = stream_read_builder(without_consumer(table)).with_catch_up("replay").with_on_schema_change("follow")
     builder = builder.with_start("latest-full") if cursor is None else builder.with_start(position=cursor)
     if not TableTraits.of(table.table_schema).producer.complete:
         # Streams pass over overwrites, and a table that is overwritten every day would never have news.

@@ -143,6 +143,15 @@ async def test_a_wait_ends_when_it_is_cancelled(tmp_path: Path) -> None:
         await asyncio.wait_for(wait_for_snapshots(table.table, state.cursor, 600), 0.3)
 
 
+def test_the_consumer_of_the_table_stays_where_it_is(tmp_path: Path) -> None:
+    table = SmallTable(tmp_path, options={"consumer-id": "job"})
+    table.commit({"id": 1})
+    (state,) = new_snapshots(table.table)
+    table.commit({"id": 2})
+    assert [each.snapshot_id for each in new_snapshots(table.table, state.cursor)] == [2]
+    assert not [*tmp_path.rglob("consumer-job")]
+
+
 def test_a_chain_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTableError, match="chain table"):
         [*new_snapshots(ChainTable(tmp_path).handle())]
