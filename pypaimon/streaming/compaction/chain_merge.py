@@ -68,6 +68,7 @@ _IS_THERE = (
     "The snapshot branch has it already, and readers of the chain table read it from there. Merge it again "
     "(overwrite=True, or --overwrite) if rows of its delta partitions have changed since."
 )
+_IS_NOT_THERE = "The delta branch has no such partition."
 _PRODUCERS = (ChangelogProducer.NONE, ChangelogProducer.INPUT)
 
 
@@ -90,7 +91,8 @@ def compact_chain_table(
         dry_run: Write nothing. The report says which files would be merged.
 
     Returns:
-        What was merged, by bucket. Partitions that the snapshot branch has are skipped, unless `overwrite`.
+        What was merged, by bucket. Partitions that the snapshot branch has are skipped, unless `overwrite`, and so is
+        one that the delta branch does not have.
 
     Raises:
         UnsupportedTableError: It is not such a table, or a partition cannot be merged exactly, and was not written.
@@ -103,10 +105,13 @@ def compact_chain_table(
     """
     chain = _ChainTable.of(PaimonTable(a_table("compact_chain_table: table", table)))
     spec = PartitionSpec.of(chain.delta.schema, partition, "compact_chain_table: partition")
+    rows = chain.partitions(spec)
+    if not rows:
+        return CompactionReport(None, skipped=(SkippedPartition(dict(partition), _IS_NOT_THERE),))
     report = CompactionReport(None)
     if not dry_run:
         warn_about_gaps(chain.target)
-    for row in chain.partitions(spec):
+    for row in rows:
         made = chain.merge(row, overwrite=overwrite, dry_run=dry_run)
         report = CompactionReport(
             made.snapshot_id,

@@ -453,5 +453,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     again = program("compact-chain-table", "db.t", *partition)
     assert again.code == 0 and "--overwrite" in again.out
     assert "became" in program("compact-chain-table", "db.t", *partition, "--overwrite").out
+    # A mistyped value is not as if all were merged already.
+    absent = program("compact-chain-table", "db.t", "--partition", "day=1")
+    assert absent.code == 0 and "partition day=1: The delta branch has no such partition" in absent.out
     missing = program("compact-chain-table", "db.t")
     assert missing.code == 2 and "--partition" in missing.err
