@@ -32,12 +32,11 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.start import StartMode
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.spec_builder import resolved
-from pypaimon.streaming.spec.streamed_table import followed_table
+from pypaimon.streaming.spec.streamed_table import followed_table, without_consumer
 
 if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
@@ -251,7 +250,7 @@ class Explainer:
             # It has read nothing, and begins at the earliest snapshot.
             self._start, saved = StartMode.EARLIEST.value, None
         self._saved = saved
-        self._table = _without_consumer(table)
+        self._table = without_consumer(table)
         self._filter = filter_of(source.builder(self._table), reading.filter_text)
 
     def explain(self) -> Explained | None:
@@ -262,7 +261,7 @@ class Explainer:
             if plan is None:
                 return None
         left = plan if self._filter is None else self._filtered(plan)
-        cold = self._builder(_without_consumer(self._source.load()))
+        cold = self._builder(without_consumer(self._source.load()))
         requests = self._requests(cold, plan)
         first = plan.snapshot_id if self._saved is None else self._saved.snapshot
         passed_over, has_filter = plan.snapshot_id - first, self._filter is not None
@@ -302,11 +301,6 @@ class Explainer:
             # Its snapshot may have expired.
             return builder
         return builder.with_start(snapshot_id=plan.snapshot_id, full=plan.kind is PlanKind.FULL)
-
-
-def _without_consumer(table: ReadableTable) -> ReadableTable:
-    """The table without the consumer that an option names, whose reader would lose it to the scans here."""
-    return table.copy_without_time_travel({option_keys.CONSUMER_ID.name: None})
 
 
 def _path(partition: Any) -> str:

@@ -28,7 +28,12 @@ from pypaimon.streaming.compaction.reports import (
     SkippedPartition,
     counted,
 )
-from pypaimon.streaming.errors import CommitConflictError, PositionExpiredError, UnsupportedTableError
+from pypaimon.streaming.errors import (
+    CommitConflictError,
+    PaimonStreamError,
+    PositionExpiredError,
+    UnsupportedTableError,
+)
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow, all_forms
@@ -63,6 +68,7 @@ _IS_THERE = (
     "The snapshot branch has it already, and readers of the chain table read it from there. Merge it again "
     "(overwrite=True, or --overwrite) if rows of its delta partitions have changed since."
 )
+_IS_NOT_THERE = "The delta branch has no such partition."
 _PRODUCERS = (ChangelogProducer.NONE, ChangelogProducer.INPUT)
 
 
@@ -85,23 +91,27 @@ def compact_chain_table(
         dry_run: Write nothing. The report says which files would be merged.
 
     Returns:
-        What was merged, by bucket. Partitions that the snapshot branch has are skipped, unless `overwrite`.
+        What was merged, by bucket. Partitions that the snapshot branch has are skipped, unless `overwrite`, and so is
+        one that the delta branch does not have.
 
     Raises:
         UnsupportedTableError: It is not such a table, or a partition cannot be merged exactly, and was not written.
         StreamConfigError: An option or an argument cannot be read, or names no partition column.
         CommitConflictError: Others have changed the partition in the snapshot branch meanwhile, or keep changing what
-            it is made of. Merges of other partitions stay. Call it again.
+            it is made of. Merges of other partitions stay. Call it again, with `overwrite` if the error says so.
         CorruptTableError: A file is damaged or missing. Merges of other partitions stay.
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
     chain = _ChainTable.of(PaimonTable(a_table("compact_chain_table: table", table)))
     spec = PartitionSpec.of(chain.delta.schema, partition, "compact_chain_table: partition")
+    rows = chain.partitions(spec)
+    if not rows:
+        return CompactionReport(None, skipped=(SkippedPartition(dict(partition), _IS_NOT_THERE),))
     report = CompactionReport(None)
     if not dry_run:
         warn_about_gaps(chain.target)
-    for row in chain.partitions(spec):
+    for row in rows:
         made = chain.merge(row, overwrite=overwrite, dry_run=dry_run)
         report = CompactionReport(
             made.snapshot_id,
@@ -167,7 +177,27 @@ class _ChainTable:
     def merge(self, row: bytes, *, overwrite: bool, dry_run: bool) -> CompactionReport:
         """Merge one partition."""
         values = dict(zip(self.delta.partition_keys, decode(row, self.delta.partition_fields), strict=True))
-        ids: tuple[int, ...] = ()
+        ids: list[int] = []
+        try:
+            return self._merged(row, values, ids, overwrite=overwrite, dry_run=dry_run)
+        except PaimonStreamError as error:
+            if not ids:
+                raise
+            # The same call would skip the partition, and the changes that were committed before would stay hidden.
+            raise CommitConflictError(
+                f"Snapshot {ids[-1]} of {self.target.name} has partition {values}, perhaps without the latest changes "
+                f"of the delta branch: {error.message}",
+                advice="Merge it again with overwrite=True.",
+            ) from error
+
+    def _merged(
+        self, row: bytes, values: dict[str, Any], ids: list[int], *, overwrite: bool, dry_run: bool
+    ) -> CompactionReport:
+        """Merge one partition, until nothing changes meanwhile.
+
+        Args:
+            ids: Gets the snapshots that are committed.
+        """
         for _ in range(_ROUNDS):
             try:
                 merge = self._planned(row)
@@ -192,7 +222,8 @@ class _ChainTable:
                 continue
             messages = [_added(each) for each in results]
             snapshot_id = merge.commit(messages)
-            ids = ids if snapshot_id is None else (*ids, snapshot_id)
+            if snapshot_id is not None:
+                ids.append(snapshot_id)
             # A commit to the delta branch between the last look at it and ours would be hidden by ours.
             if merge.changed_deltas() is None:
                 after = {each.bucket.bucket: counted(each.after) for each in results}
@@ -200,11 +231,11 @@ class _ChainTable:
                     CompactedBucket(values, bucket, before.get(bucket, FileCount()), after.get(bucket, FileCount()))
                     for bucket in sorted(before.keys() | after.keys())
                 )
-                return CompactionReport(planned_at, ids, tuple(compacted))
+                return CompactionReport(planned_at, tuple(ids), tuple(compacted))
         raise CommitConflictError(
             f"Others have changed partition {values} of the delta branch of {self.name}, or those before it, during "
             f"each of {_ROUNDS} merges.",
-            advice="Merge it again with overwrite=True.",
+            advice="Merge it again.",
         )
 
     def _planned(self, row: bytes) -> _Merge | None:
@@ -319,7 +350,8 @@ class _Merge:
         for each in (table.delta, table.target):
             if int(each.new_directory().latest_schema().id) != int(each.schema.id):
                 raise CommitConflictError(
-                    f"{each.name} has got another schema meanwhile. Nothing was committed.", advice="Merge it again."
+                    f"{each.name} has got another schema meanwhile, so this merge was not committed.",
+                    advice="Merge it again.",
                 )
         others = _first_change(state.directory, self.whole, state.snapshot, lambda row: inside(row, with_base=True))
         deltas = self.changed_deltas() if others is None else None
@@ -327,7 +359,7 @@ class _Merge:
             branch, number = ("snapshot", others) if others is not None else ("delta", deltas)
             raise CommitConflictError(
                 f"Snapshot {number} of the {branch} branch of {table.name} changes partition "
-                f"{self._values(self.partition.row)}, or one that it is made of. Nothing was committed.",
+                f"{self._values(self.partition.row)}, or one that it is made of, so this merge was not committed.",
                 advice="Merge it again.",
             )
         return all_forms({self.partition.row}, state.partition_fields)
@@ -349,12 +381,16 @@ class _Merge:
 def _first_change(
     directory: TableDirectory, since: Snapshot | None, latest: Snapshot | None, concerns: Callable[[bytes], bool]
 ) -> int | None:
-    """The first later snapshot that changes rows of partitions, or that has expired or replaced the earlier one."""
+    """The first later snapshot that changes rows of partitions, or that has expired; the earlier one if it was rolled
+    back.
+    """
     known = 0 if since is None else since.id
     last = 0 if latest is None else latest.id
-    if last < known or (
-        since is not None and latest is not None and last == known and not latest.is_same_commit(since)
-    ):
+    if last < known:
+        return known
+    # A table that was rolled back may have got later snapshots since.
+    there = None if since is None else directory.snapshots.refreshed(known)
+    if since is not None and there is not None and not there.is_same_commit(since):
         return known
     for number in range(known + 1, last + 1):
         found = directory.snapshots.try_get(number)

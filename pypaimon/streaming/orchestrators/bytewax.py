@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
+from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError
 from pypaimon.streaming.lazy_imports import naming_extra
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.read_builder import StreamReadBuilder
@@ -16,7 +16,7 @@ with naming_extra(__name__, {"bytewax": "bytewax"}):
     from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 
 
-class PaimonSource(FixedPartitionedSource[pa.Table, "str | None"]):  # type: ignore[misc, unused-ignore]
+class PaimonSource(FixedPartitionedSource[pa.Table, str]):  # type: ignore[misc, unused-ignore]
     """A table as items of Arrow tables, with `_row_kind`: its state, then each change, until the builder's end.
 
     An item is a whole plan, usually a snapshot; `builder.with_limits(max_bytes=...)` cuts those that do not fit in
@@ -24,7 +24,7 @@ class PaimonSource(FixedPartitionedSource[pa.Table, "str | None"]):  # type: ign
 
     Args:
         builder: What to read, without a consumer id.
-        shards: Into how many partitions to divide the table, for several workers.
+        shards: Into how many partitions to divide the table, for several workers. Recovery needs the same number.
         poll_interval: Seconds until an idle partition looks again, also after a failure that may pass.
     """
 
@@ -42,15 +42,23 @@ class PaimonSource(FixedPartitionedSource[pa.Table, "str | None"]):  # type: ign
         builder = self._builder.copy()
         if self._shards > 1:
             builder.with_shard(int(for_part), self._shards)
-        if resume_state is not None:
-            builder.with_start(position=resume_state)
-        return _Shard(builder, self._pause, resume_state)
+        # With another number a shard has other rows, of which its position says nothing.
+        shards, _, position = (resume_state or f"{self._shards} ").partition(" ")
+        if shards != str(self._shards):
+            raise StreamConfigError(
+                f"PaimonSource: the recovery store is of shards={shards}, not {self._shards}",
+                advice="Give that number, or begin with a new recovery store.",
+            )
+        if position:
+            builder.with_start(position=position)
+        return _Shard(builder, self._pause, shards, position)
 
 
-class _Shard(StatefulSourcePartition[pa.Table, "str | None"]):  # type: ignore[misc, unused-ignore]
-    def __init__(self, builder: StreamReadBuilder, pause: timedelta, position: str | None) -> None:
+class _Shard(StatefulSourcePartition[pa.Table, str]):  # type: ignore[misc, unused-ignore]
+    def __init__(self, builder: StreamReadBuilder, pause: timedelta, shards: str, position: str) -> None:
         self._stream = builder.open_sync()
         self._pause = pause
+        self._shards = shards
         self._position = position
         self._plan: list[pa.Table] = []
         self._awake: datetime | None = None
@@ -81,9 +89,9 @@ class _Shard(StatefulSourcePartition[pa.Table, "str | None"]):  # type: ignore[m
         """When to look again."""
         return self._awake
 
-    def snapshot(self) -> str | None:
-        """The position after the last item."""
-        return self._position
+    def snapshot(self) -> str:
+        """The number of shards, and the position after the last item."""
+        return f"{self._shards} {self._position}"
 
     def close(self) -> None:
         """Close the stream."""

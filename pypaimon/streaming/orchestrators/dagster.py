@@ -12,8 +12,9 @@ from pypaimon.streaming.catalog_access import open_table
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.lazy_imports import naming_extra
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.options.option_keys import DYNAMIC_PARTITION_OVERWRITE
+from pypaimon.streaming.options.option_keys import CHANGELOG_PRODUCER, DYNAMIC_PARTITION_OVERWRITE
 from pypaimon.streaming.read_builder import stream_read_builder
+from pypaimon.streaming.spec.streamed_table import without_consumer
 from pypaimon.streaming.writing.builder import stream_write_builder
 
 with naming_extra(__name__, {"dagster": "dagster"}):
@@ -53,7 +54,10 @@ class PaimonIOManager(dagster.ConfigurableIOManager):
         """The rows of the latest snapshot."""
         library = getattr(context.dagster_type.typing_type, "__module__", "").partition(".")[0]
         with _failures():
-            builder = stream_read_builder(self._table(context)).with_start("latest-full").with_end("latest")
+            # Streams of tables with a complete changelog begin with the compacted rows only, and raw ones also read the
+            # state of tables whose changes cannot be streamed.
+            table = without_consumer(self._table(context).copy({CHANGELOG_PRODUCER.name: "none"}))
+            builder = stream_read_builder(table).with_raw(True).with_start("latest-full").with_end("latest")
             with builder.open_sync() as stream:
                 rows = stream.to_arrow()
         if ROW_KIND in rows.column_names:  # of a state it says nothing

@@ -37,7 +37,8 @@ def changes(builder: StreamReadBuilder, name: str, keys: str | Sequence[str] = (
     Args:
         builder: What to read; each run ends at the latest snapshot.
         name: The name of the resource, and of the table at the destination.
-        keys: The primary key: the rows are merged, and deleted ones removed. Without one they are appended.
+        keys: The primary key: the rows are merged, and deleted ones removed. Without one they are appended, those of a
+            table with a primary key with their `_row_kind`, because deleted ones are among them.
     """
 
     @dlt.resource(  # type: ignore[untyped-decorator, unused-ignore]
@@ -58,7 +59,7 @@ def changes(builder: StreamReadBuilder, name: str, keys: str | Sequence[str] = (
                         f"{name}: the stream begins with the state of the table again, which dlt cannot replace within "
                         "a run: drop the resource's state and table with refresh='drop_resources'"
                     )
-                rows = batch.rows
+                rows = batch.rows if keys else batch.data
                 if keys:
                     deleted = pc.is_in(batch.kinds, pa.array(["-U", "-D"]))
                     order = pa.array(range(count, count := count + rows.num_rows), pa.int64())
@@ -70,7 +71,7 @@ def changes(builder: StreamReadBuilder, name: str, keys: str | Sequence[str] = (
     return resource
 
 
-def paimon_destination(options: Mapping[str, str], database: str, commit_user: str = "dlt") -> Any:
+def paimon_destination(options: Mapping[str, str], database: str, commit_user: str | None = None) -> Any:
     """A destination of dlt: each file of a load is one commit into the table of the same name, exactly once.
 
     The tables exist already. With a primary key rows replace those of the same key, and a column `_row_kind` may have
@@ -79,7 +80,8 @@ def paimon_destination(options: Mapping[str, str], database: str, commit_user: s
     Args:
         options: Options of the catalog, as `open_table` takes them.
         database: The database of the tables.
-        commit_user: Under this name the tables know which files they hold: one for each pipeline.
+        commit_user: Under this name the tables know which files they hold: one for each pipeline. None: `dlt-` and the
+            name of the pipeline.
     """
 
     @dlt.destination(  # type: ignore[untyped-decorator, unused-ignore]
@@ -88,7 +90,8 @@ def paimon_destination(options: Mapping[str, str], database: str, commit_user: s
     )  # fmt: skip
     def paimon(items: str, table: Any) -> None:
         try:
-            _write(items, open_table(f"{database}.{table['name']}", options), table, commit_user)
+            user = commit_user or f"dlt-{dlt.current.pipeline().pipeline_name}"
+            _write(items, open_table(f"{database}.{table['name']}", options), table, user)
         except PaimonStreamError as error:
             kind = DestinationTransientException if error.retriable else DestinationTerminalException
             raise kind(str(error)) from error
@@ -97,10 +100,15 @@ def paimon_destination(options: Mapping[str, str], database: str, commit_user: s
 
 
 def _write(file: str, table: Any, described: Any, commit_user: str) -> None:
-    if described.get("write_disposition") == "replace":
+    disposition = described.get("write_disposition")
+    if disposition == "replace":
         raise StreamConfigError(
             f"{described['name']}: a load cannot replace a table, because each of its files is a commit: use 'append' "
             "or, with a primary key, 'merge'"
+        )
+    if disposition == "merge" and not table.primary_keys:
+        raise StreamConfigError(
+            f"{described['name']}: rows cannot be merged into a table without a primary key: use 'append'"
         )
     # .../LOAD/started_jobs/TABLE.FILE.RETRY.parquet
     path = Path(file)

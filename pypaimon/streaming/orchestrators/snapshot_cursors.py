@@ -10,9 +10,10 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.arguments import at_least
-from pypaimon.streaming.options.table_traits import ChainBranches
+from pypaimon.streaming.options.table_traits import ChainBranches, TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_builder import stream_read_builder
+from pypaimon.streaming.spec.streamed_table import without_consumer
 
 DEFAULT_LIMIT = 100
 
@@ -44,7 +45,8 @@ def new_snapshots(
 
     Snapshots without changes, such as compactions of an append table, are left out. The same cursor gives the same
     snapshots again, and keeps nothing from expiring. `stream_read_builder(table).with_start(position=new.position)
-    .with_end(snapshot_id=new.snapshot_id)` reads one.
+    .with_end(snapshot_id=new.snapshot_id)` reads one; the rows of an overwrite only with `with_on_overwrite("read")`.
+    With the changelog producers `lookup` and `full-compaction` overwrites are left out too.
 
     Args:
         table: pypaimon's table.
@@ -97,8 +99,11 @@ def _scan(table: ReadableTable, cursor: str | None) -> Any:
             "stream and save batch.plan_after"
         )
     # One plan per snapshot: a key for each, whatever else is new.
-    builder = stream_read_builder(table).with_catch_up("replay").with_on_schema_change("follow")
+    builder = stream_read_builder(without_consumer(table)).with_catch_up("replay").with_on_schema_change("follow")
     builder = builder.with_start("latest-full") if cursor is None else builder.with_start(position=cursor)
+    if not TableTraits.of(table.table_schema).producer.complete:
+        # Streams pass over overwrites, and a table that is overwritten every day would never have news.
+        builder.with_on_overwrite("read")
     return builder.new_streaming_scan()
 
 

@@ -171,6 +171,11 @@ def _facts_of(
     return TableFacts.of(directory or TableDirectory.of(table), newest)
 
 
+def without_consumer(table: ReadableTable) -> ReadableTable:
+    """The table without the consumer that an option names, whose reader would lose it to another stream."""
+    return table.copy_without_time_travel({option_keys.CONSUMER_ID.name: None})
+
+
 def refuse_unstreamable(table: ReadableTable) -> None:
     """Refuse tables without snapshots of one branch to follow. A chain table has those of its delta branch."""
     if not isinstance(table, TableHandle) and not is_paimon_table(table):

@@ -14,9 +14,14 @@ from pypaimon import CatalogFactory
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import compact, maintain
+from pypaimon.streaming import compact, maintain, rollback
 from pypaimon.streaming.compaction import chain_merge, compact_chain_table
-from pypaimon.streaming.errors import CommitConflictError, CommitFailedError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import (
+    CommitConflictError,
+    CommitFailedError,
+    StreamConfigError,
+    UnsupportedTableError,
+)
 from pypaimon.streaming.model.time_patterns import TimePattern
 from support.corpus.cases import unpack
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -279,6 +284,35 @@ def test_what_changes_right_before_the_commit_is_a_conflict(
     assert len(before - files(chain)) == 2 and not files(chain) - before
 
 
+@pytest.mark.parametrize("is_early", [False, True])
+def test_rows_that_are_rolled_back_meanwhile_are_not_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_early: bool
+) -> None:
+    chain, commit = begun(tmp_path), chain_merge.commit_planned
+    chain.commit(DELTA, [("+I", "eu", SECOND, 8, 8)])
+
+    def roll_back() -> None:
+        rollback(chain.branch(DELTA), snapshot_id=3)
+        # The branch then ends after the snapshot that was merged.
+        others(chain)
+        chain.commit(DELTA, [("+I", "us", FIRST, 9, 9)])
+
+    def meanwhile(*arguments: Any) -> Any:
+        monkeypatch.setattr(chain_merge, "commit_planned", commit)
+        if is_early:
+            roll_back()
+        report = commit(*arguments)
+        roll_back()
+        return report
+
+    monkeypatch.setattr(chain_merge, "commit_planned", meanwhile)
+    if is_early:
+        with pytest.raises(CommitConflictError, match="was not committed"):
+            compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
+    compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD})
+    assert whole(chain) == MERGED_ROWS
+
+
 def test_changes_that_the_commit_would_hide_are_merged_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chain, commit = begun(tmp_path), chain_merge.commit_planned
 
@@ -291,6 +325,42 @@ def test_changes_that_the_commit_would_hide_are_merged_too(tmp_path: Path, monke
     monkeypatch.setattr(chain_merge, "commit_planned", early)
     assert len(compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD}).new_snapshot_ids) == 2
     assert whole(chain) == LATE
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_error_after_a_commit_says_that_it_must_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """The same call would skip the partition, so that the late changes would stay hidden."""
+    chain, commit, calls = begun(tmp_path), chain_merge.commit_planned, []
+
+    def twice(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            late_delta(chain)
+            return commit(*arguments)
+        report = commit(*arguments)
+        chain.commit(DELTA, [("+I", "eu", SECOND, 7, 7)])
+        if fails:
+            # The last look at the delta branch fails, and so does each repetition.
+            break_next()
+        return report
+
+    def break_next() -> None:
+        table.file_io.interruption = table.file_io.steps + 1, outage
+
+    def outage() -> None:
+        break_next()
+        raise OSError("no answer")
+
+    monkeypatch.setattr(chain_merge, "commit_planned", twice)
+    table = chain.handle()
+    table.file_io = MortalFileIO()
+    with pytest.raises(CommitConflictError, match=r"Snapshot 2 of .* has partition .*overwrite=True"):
+        compact_chain_table(table, {"region": "eu", "day": THIRD})
+    monkeypatch.setattr(chain_merge, "commit_planned", commit)
+    compact_chain_table(chain.handle(), {"region": "eu", "day": THIRD}, overwrite=True)
+    assert whole(chain) == [*MERGED_ROWS, (7, "v7"), *([] if fails else [(8, "v8")])]
 
 
 def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
@@ -383,5 +453,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     again = program("compact-chain-table", "db.t", *partition)
     assert again.code == 0 and "--overwrite" in again.out
     assert "became" in program("compact-chain-table", "db.t", *partition, "--overwrite").out
+    # A mistyped value is not as if all were merged already.
+    absent = program("compact-chain-table", "db.t", "--partition", "day=1")
+    assert absent.code == 0 and "partition day=1: The delta branch has no such partition" in absent.out
     missing = program("compact-chain-table", "db.t")
     assert missing.code == 2 and "--partition" in missing.err

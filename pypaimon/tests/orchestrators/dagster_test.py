@@ -10,6 +10,7 @@ import pytest
 
 from pypaimon.streaming import rollback
 from pypaimon.streaming.orchestrators import new_snapshots
+from pypaimon.streaming.testing import SmallTable
 from support.docs.doc_pages import DOCS, run_section
 from support.tables.orders import catalog, change, events, orders
 from support.tables.streamed_table import expire
@@ -119,6 +120,31 @@ def test_assets_downstream_get_the_kind_that_they_name(kind: str, table: Any, tm
     assert isinstance(rows, wanted)
     assert sorted(rows["id"].to_pylist() if kind == "arrow" else rows["id"]) == [7, 8]
     assert "_row_kind" not in (rows.column_names if kind == "arrow" else rows.columns)
+
+
+@pytest.mark.parametrize(
+    "options", [{"changelog-producer": "lookup"}, {"changelog-producer": "none", "merge-engine": "partial-update"}]
+)
+def test_assets_downstream_get_rows_that_are_not_compacted(options: dict[str, str], tmp_path: Path) -> None:
+    import dagster
+
+    from pypaimon.streaming.orchestrators.dagster import PaimonIOManager
+
+    SmallTable(tmp_path / "w", options=options)
+    seen: list[Any] = []
+
+    @dagster.asset
+    def small() -> Any:
+        return pa.table({"id": [7, 8]})
+
+    @dagster.asset
+    def read(small: pa.Table) -> None:
+        seen.extend(small["id"].to_pylist())
+
+    manager = PaimonIOManager(options={"warehouse": str(tmp_path / "w")}, database="db")
+    with dagster.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        assert dagster.materialize([small, read], instance=instance, resources={"io_manager": manager}).success
+    assert sorted(seen) == [7, 8]
 
 
 def test_what_an_io_manager_cannot_do_fails_without_a_retry(table: Any, tmp_path: Path) -> None:

@@ -106,6 +106,30 @@ def test_a_file_that_is_loaded_again_is_written_once(tmp_path: Path, monkeypatch
     assert sorted(row["id"] for row in target.rows()) == [0, 1, 2]
 
 
+def test_pipelines_do_not_share_what_the_table_knows_of_them(tmp_path: Path) -> None:
+    """If they did, a load of one would forget the files of the other, which are then written again after a crash."""
+    from pypaimon.streaming.orchestrators.dlt import paimon_destination
+
+    target = SmallTable(tmp_path / "w", keys=())
+    users = []
+    for name in ("p", "q"):
+        destination = paimon_destination({"warehouse": str(tmp_path / "w")}, "db")
+        pipeline(destination, name).run([{"id": 1}], table_name="small")
+        users.append(target.table.snapshot_manager().get_latest_snapshot().commit_user)
+    assert users == ["dlt-p", "dlt-q"]
+
+
+def test_without_keys_a_deleted_row_is_no_other_row(tmp_path: Path) -> None:
+    from pypaimon.streaming.orchestrators.dlt import changes
+
+    table = SmallTable(tmp_path / "w")
+    for kind in ("+I", "-D"):
+        table.commit((kind, {"id": 1}))
+        pipeline("duckdb").run(changes(stream_read_builder(table.table), "small"))
+    with duckdb.connect("p.duckdb") as database:
+        assert database.sql("SELECT id, _row_kind FROM d.small ORDER BY ALL").fetchall() == [(1, "+I"), (1, "-D")]
+
+
 def test_what_a_destination_cannot_do_fails_the_load(tmp_path: Path) -> None:
     from dlt.pipeline.exceptions import PipelineStepFailed
 
@@ -115,5 +139,7 @@ def test_what_a_destination_cannot_do_fails_the_load(tmp_path: Path) -> None:
     destination = paimon_destination({"warehouse": str(tmp_path / "w")}, "db")
     with pytest.raises(PipelineStepFailed, match=r"a load cannot replace a table"):
         pipeline(destination).run([{"id": 1}], table_name="small", write_disposition="replace")
+    with pytest.raises(PipelineStepFailed, match=r"cannot be merged into a table without a primary key"):
+        pipeline(destination, "r").run([{"id": 1}], table_name="small", write_disposition="merge", primary_key="id")
     with pytest.raises(PipelineStepFailed, match=r"db\.missing does not exist"):
         pipeline(destination, "q").run([{"id": 1}], table_name="missing")

@@ -6,9 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import compact, rollback, stream_read_builder
+from pypaimon.streaming import compact, rollback, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError, TableChangedError, UnsupportedTableError
 from pypaimon.streaming.orchestrators import NewSnapshot, new_snapshots
 from pypaimon.streaming.orchestrators.snapshot_cursors import wait_for_snapshots
@@ -26,6 +27,12 @@ def ids(table: SmallTable, found: NewSnapshot) -> list[int]:
     builder = stream_read_builder(table.table).with_start(position=found.position)
     with builder.with_end(snapshot_id=found.snapshot_id).open_sync() as stream:
         return sorted(row["id"] for batch in stream for row in batch)
+
+
+def overwrite(table: SmallTable, key: int) -> None:
+    with stream_write_builder(table.table).with_overwrite().open_sync() as writer:
+        writer.write(pa.table({"id": [key]}))
+        writer.commit()
 
 
 def test_each_snapshot_is_found_once_and_read_as_it_was(tmp_path: Path) -> None:
@@ -58,6 +65,26 @@ def test_compactions_and_changed_columns_are_no_news(tmp_path: Path, keys: Any) 
     assert [*new_snapshots(table.table, state.cursor)] == []
     table.commit({"id": 2, "note": "new"})
     assert [ids(table, each) for each in new_snapshots(table.table, state.cursor)] == [[2]]
+
+
+@pytest.mark.parametrize("keys", ["id", ()])
+def test_overwrites_are_news(tmp_path: Path, keys: Any) -> None:
+    table = SmallTable(tmp_path, keys=keys)
+    table.commit({"id": 1})
+    (state,) = new_snapshots(table.table)
+    overwrite(table, 2)
+    table.commit({"id": 3})
+    assert [each.snapshot_id for each in new_snapshots(table.table, state.cursor)] == [2, 3]
+
+
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_complete_changelogs_have_no_overwrites(tmp_path: Path, producer: str) -> None:
+    table = SmallTable(tmp_path, options={"changelog-producer": producer})
+    table.commit({"id": 1})
+    compact(table.table, full=True)
+    (state,) = new_snapshots(table.table)
+    overwrite(table, 2)
+    assert [*new_snapshots(table.table, state.cursor)] == []
 
 
 def test_a_table_that_was_emptied_begins_with_its_empty_state(tmp_path: Path) -> None:
@@ -114,6 +141,15 @@ async def test_a_wait_ends_when_it_is_cancelled(tmp_path: Path) -> None:
     (state,) = new_snapshots(table.table)
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(wait_for_snapshots(table.table, state.cursor, 600), 0.3)
+
+
+def test_the_consumer_of_the_table_stays_where_it_is(tmp_path: Path) -> None:
+    table = SmallTable(tmp_path, options={"consumer-id": "job"})
+    table.commit({"id": 1})
+    (state,) = new_snapshots(table.table)
+    table.commit({"id": 2})
+    assert [each.snapshot_id for each in new_snapshots(table.table, state.cursor)] == [2]
+    assert not [*tmp_path.rglob("consumer-job")]
 
 
 def test_a_chain_table_is_refused(tmp_path: Path) -> None:
