@@ -1,6 +1,6 @@
 """The notebooks run from top to bottom, what they claim they assert, and they are kept with what a run printed.
 
-In `make soak`; that of Ray in `ray_feed_test.py`.
+In `make soak`; that with PyTorch in `make test-feeds`, where `ray_feed_test.py` runs the code of that of Ray.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 MARKS = {
     "spark": [pytest.mark.spark, pytest.mark.nightly],
     "feeds": [pytest.mark.torch],
+    "ray": [pytest.mark.ray, pytest.mark.nightly],
 }
 CASES = [pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, [pytest.mark.nightly])) for path in NOTEBOOKS]
 HOW = "pypaimon/tests/support/run.py support.docs.notebooks"
