@@ -39,7 +39,7 @@ test-feeds: $(VENV)/feeds-ready ## The tests of PyTorch and Ray: 2 minutes on 2 
 	@$(if $(ARGS),,echo "The tests of PyTorch and Ray: about 2 minutes on 2 cores")
 	$(PYTEST) -n 2 $(GROUPED) -m "$(FEEDS)" $(ARGS)
 
-test-orchestrators: $(VENV)-airflow/ready $(VENV)-orchestrators/ready ## The tests of Airflow, Dagster, Prefect, dlt and Bytewax: 4 minutes on 2 cores
+test-orchestrators: $(VENV)-airflow/ready $(VENV)-orchestrators/ready ## The tests of Airflow, Dagster, Prefect, dlt, Bytewax and Quix Streams: 6 minutes on 2 cores
 	$(VENV)-airflow/bin/python -m pytest -W default -m orchestrators pypaimon/tests/orchestrators/airflow_test.py $(ARGS)
 	$(VENV)-orchestrators/bin/python -m pytest -W default -m orchestrators pypaimon/tests/orchestrators --ignore pypaimon/tests/orchestrators/airflow_test.py $(ARGS)
 

@@ -92,12 +92,27 @@ async def _awaited(table: ReadableTable, cursor: str | None, seconds: float, lim
                 await asyncio.sleep(seconds)
 
 
-def _scan(table: ReadableTable, cursor: str | None) -> Any:
-    if cursor is None and ChainBranches.of(table.table_schema.options, str(table.current_branch())) is not None:
+def refuse_chain(table: ReadableTable) -> None:
+    """Refuse a table of which `state_at` is not a position.
+
+    Raises:
+        UnsupportedTableError: It is a chain table.
+    """
+    if ChainBranches.of(table.table_schema.options, str(table.current_branch())) is not None:
         raise UnsupportedTableError(
             f"{table.identifier.get_full_name()} is a chain table, whose state no position names: follow it with a "
             "stream and save batch.plan_after"
         )
+
+
+def state_at(after: Position, snapshot_id: int) -> Position:
+    """The position at which the state of a table at a snapshot begins, by the position after it."""
+    return Position(after.table, snapshot_id, after.fingerprint, Phase.FULL)
+
+
+def _scan(table: ReadableTable, cursor: str | None) -> Any:
+    if cursor is None:
+        refuse_chain(table)
     # One plan per snapshot: a key for each, whatever else is new.
     builder = stream_read_builder(without_consumer(table)).with_catch_up("replay").with_on_schema_change("follow")
     builder = builder.with_start("latest-full") if cursor is None else builder.with_start(position=cursor)
@@ -112,6 +127,5 @@ def _found(plan: Plan, before: str | None) -> NewSnapshot:
     if before is None:
         # A table whose first plan has no rows begins with its first changes.
         is_state = plan.kind is PlanKind.FULL
-        begins = Position(after.table, plan.snapshot_id, after.fingerprint, Phase.FULL) if is_state else None
-        before = (begins or Position(after.table, plan.snapshot_id)).to_json()
+        before = (state_at(after, plan.snapshot_id) if is_state else Position(after.table, plan.snapshot_id)).to_json()
     return NewSnapshot(before, plan.snapshot_id, after.to_json())

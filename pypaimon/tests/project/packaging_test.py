@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 IMPORT_ALL = """
 import importlib, pkgutil, pypaimon.streaming as ours
 names = "cli", "feeds.mixed", "feeds.ranks", "feeds.ray", "feeds.torch"
-names += tuple(f"orchestrators.{each}" for each in ("airflow", "bytewax", "dagster", "dlt"))
+names += tuple(f"orchestrators.{each}" for each in ("airflow", "bytewax", "dagster", "dlt", "quix"))
 of_extras = tuple(f"pypaimon.streaming.{name}" for name in names)
 for module in pkgutil.walk_packages(ours.__path__, "pypaimon.streaming."):
     if not module.name.startswith(of_extras):
@@ -212,7 +212,7 @@ def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     assert metadata.description
     formats, targets = {"lance", "mosaic", "vortex"}, {"delta", "duckdb", "iceberg", "mysql", "postgres", "sqlite"}
     uses = {"bench", "cli", "dev", "docs", "fast", "otel", "spark", "test", "test-feeds", "torch", "ray"}
-    uses |= {"airflow", "bytewax", "dagster", "dlt", "test-airflow", "test-orchestrators", "test-runner"}
+    uses |= {"airflow", "bytewax", "dagster", "dlt", "quix", "test-airflow", "test-orchestrators", "test-runner"}
     assert set(metadata.provides_extra or []) == uses | formats | targets
     assert "pypaimon" in {Requirement(str(each)).name for each in metadata.requires_dist or []}
 

@@ -145,6 +145,9 @@ def kafka(directory: Path) -> Iterator[str]:
         listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
         controller.listener.names=CONTROLLER
         log.dirs={directory}/logs
+        group.initial.rebalance.delay.ms=0
+        offsets.topic.num.partitions=1
+        offsets.topic.replication.factor=1
         transaction.state.log.replication.factor=1
         transaction.state.log.num.partitions=1
         transaction.state.log.min.isr=1
