@@ -56,7 +56,8 @@ final class Tally {
             seen.putIfAbsent(last, System.currentTimeMillis());
         }
         if (rows == 0 && !signal.isEmpty()) {
-            Files.createFile(Path.of(signal));
+            // Another thread, which has a tally of its own, may have made it.
+            Files.write(Path.of(signal), new byte[0]);
         }
         count();
     }
