@@ -49,14 +49,18 @@ def test_small_commits_cost_one_request_for_each_file_and_three_for_what_others_
         assert asked == {**files, ("GET", "schema"): 1, ("GET", "snapshot"): looks}
 
 
-def test_without_the_extra_each_file_costs_three_requests(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("keyed", "heads"), [(False, 3), (True, 4)])
+def test_without_the_extra_each_file_costs_three_requests(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, keyed: bool, heads: int
+) -> None:
     monkeypatch.setenv(SWITCH, "off")
-    asked = asked_of_the_seventh(server, created(server, "plain", keyed=False))
+    asked = asked_of_the_seventh(server, created(server, f"plain-{keyed}", keyed))
     parts = {"bucket-0": 1, "manifest": 3, "snapshot": 2}
     assert {each: asked["PUT", each] for each in parts} == parts
     assert {each: asked["POST", each] for each in parts} == {each: 2 * count for each, count in parts.items()}
     # Its last snapshot and the next one after the manifests, and that once it is written; the newest schema.
-    looks = {("GET", "schema"): 1, ("GET", "snapshot"): 1, ("HEAD", "snapshot"): 3}
+    # With a primary key the snapshots are looked at once more.
+    looks = {("GET", "schema"): 1, ("GET", "snapshot"): 1, ("HEAD", "snapshot"): heads}
     assert {each: count for each, count in asked.items() if each[0] in ("GET", "HEAD")} == looks
 
 
