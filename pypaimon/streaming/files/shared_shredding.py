@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,8 @@ _KEY = "paimon.map.shared-shredding."
 _VERSION = 1
 _MOST_BYTES, _MOST_KEYS = 1 << 28, 1 << 24
 """Bounds of the JSON, and of the number of keys: far below what ends a process."""
+_ROWS_AT_ONCE = 8192
+"""The memory of larger arrays would go back to the system and come again, which costs more than the work on them."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -89,33 +92,33 @@ class _Maps:
         self._name = stored.name
         self._arrow = arrow
         names = pa.array(_names_by_number(metadata), pa.string())
-        # One more, without a name, for invalid numbers.
-        self._named = np.append(names.is_valid().to_numpy(zero_copy_only=False), False)
+        # One more at each end, without a name, for invalid numbers.
+        self._named = np.pad(names.is_valid().to_numpy(zero_copy_only=False), 1)
         self._keys: pa.Array = names if key is None else key(names)
         self._columns = _count_of_columns(stored.type, metadata)
         types = [field.type for field in stored.type][1:]
         values = types[: self._columns] + [overflow.item_type for overflow in types[self._columns :]]
-        self._items = list(map(item, values))
+        self._items = list(map(cache(item), values))
 
     def __call__(self, rows: pa.StructArray) -> pa.Array:
+        blocks = [self._block(rows.slice(start, _ROWS_AT_ONCE)) for start in range(0, len(rows), _ROWS_AT_ONCE)]
+        return pa.concat_arrays(blocks) if blocks else pa.array([], self._arrow)
+
+    def _block(self, rows: pa.StructArray) -> pa.Array:
         valid = rows.is_valid().to_numpy(zero_copy_only=False)
         mapping, *stored = rows.flatten()
-        columns = self._in_columns(mapping, valid)
-        overflow, more = _in_overflow(stored[self._columns :], len(rows), self._columns * len(rows))
-        values = [
-            array if convert is None else convert(array)
-            for array, convert in zip([*stored[: self._columns], *more], self._items, strict=True)
+        entries, values = self._in_columns(mapping, valid), stored[: self._columns]
+        for overflow in stored[self._columns :]:
+            begin, end = overflow.offsets[0].as_py(), overflow.offsets[-1].as_py()
+            if begin < end:
+                entries = _joined(entries, _in_overflow(overflow, self._columns * len(rows)))
+            values.append(overflow.items.slice(begin, end - begin))
+        converted = [
+            array if convert is None else convert(array) for array, convert in zip(values, self._items, strict=True)
         ]
-        # The entries of a row are consecutive: those of the columns, then those of the overflow.
-        ends = np.cumsum(columns.counts + overflow.counts)
-        begins = np.concatenate([[0], ends])
-        keys, sources = np.empty((2, begins[-1]), np.int64)
-        for entries, first in ((columns, begins[:-1]), (overflow, begins[:-1] + columns.counts)):
-            indices = _ranges(first, entries.counts)
-            keys[indices], sources[indices] = entries.keys, entries.sources
-        items = pa.concat_arrays(values).take(pa.array(sources))
-        pairs = map_entries(self._arrow, self._named_by(keys), items)
-        offsets = pa.array(begins).cast(pa.int32()).buffers()[1]
+        items = pa.concat_arrays(converted).take(pa.array(entries.sources))
+        pairs = map_entries(self._arrow, self._named_by(entries.keys), items)
+        offsets = pa.array(np.append(0, np.cumsum(entries.counts))).cast(pa.int32()).buffers()[1]
         validity = pa.array(valid).buffers()[1] if rows.null_count else None
         return pa.Array.from_buffers(self._arrow, len(rows), [validity, offsets], rows.null_count, children=[pairs])
 
@@ -124,36 +127,39 @@ class _Maps:
         flat = mapping.flatten()
         if (lengths != self._columns).any() or flat.null_count:
             raise ValueError(f"column {self._name}: a row does not say which keys its {self._columns} columns hold")
-        numbers = flat.to_numpy().astype(np.int64).reshape(len(lengths), self._columns)
-        used = numbers >= 0
-        row, column = np.nonzero(used)
-        row = np.flatnonzero(valid)[row]
-        return _Entries(np.bincount(row, minlength=len(valid)), numbers[used], column * len(valid) + row)
+        numbers = flat.to_numpy()
+        # One index for row and column: a mask in two dimensions takes ten times as long.
+        used = np.flatnonzero(numbers >= 0)
+        row = used // self._columns
+        column = used - row * self._columns
+        if len(lengths) < len(valid):
+            row = np.flatnonzero(valid)[row]
+        counts = np.bincount(row, minlength=len(valid))
+        return _Entries(counts, numbers[used].astype(np.int64), column * len(valid) + row)
 
     def _named_by(self, numbers: Integers) -> pa.Array:
-        none = len(self._keys)
-        known = self._named[np.where((numbers < 0) | (numbers > none), none, numbers)]
+        known = self._named.take(numbers + 1, mode="clip")
         if not known.all():
             unknown = numbers[~known][0]
             raise ValueError(f"column {self._name}: a row has a key of number {unknown}, which the file does not name")
         return self._keys.take(pa.array(numbers))
 
 
-def _in_overflow(overflow: Sequence[pa.MapArray], rows: int, first: int) -> tuple[_Entries, list[pa.Array]]:
-    if not overflow:
-        return _Entries(np.zeros(rows, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)), []
-    maps = overflow[0]
+def _in_overflow(maps: pa.MapArray, first: int) -> _Entries:
     offsets = maps.offsets.to_numpy().astype(np.int64)
     begin, length = offsets[0], offsets[-1] - offsets[0]
+    # A null map may have entries.
     counts = np.where(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), 0)
-    indices = _ranges(offsets[:-1] - begin, counts)
+    indices = np.repeat(offsets[1:] - begin - np.cumsum(counts), counts) + np.arange(counts.sum())
     keys = maps.keys.slice(begin, length).to_numpy()[indices].astype(np.int64)
-    return _Entries(counts, keys, first + indices), [maps.items.slice(begin, length)]
+    return _Entries(counts, keys, first + indices)
 
 
-def _ranges(begins: Integers, lengths: Integers) -> Integers:
-    ends = np.cumsum(lengths)
-    return np.repeat(begins - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+def _joined(first: _Entries, then: _Entries) -> _Entries:
+    """Entries of the same maps, in each map one after the other."""
+    ends = np.repeat(np.cumsum(first.counts), then.counts)
+    keys = np.insert(first.keys, ends, then.keys)
+    return _Entries(first.counts + then.counts, keys, np.insert(first.sources, ends, then.sources))
 
 
 def _count_of_columns(stored: pa.StructType, metadata: Mapping[bytes, bytes]) -> int:

@@ -105,6 +105,10 @@ def test_entries_of_columns_and_of_the_overflow(warehouse: Any, suffix: str, bat
     assert read(warehouse, suffix, told(), batch_size=batch_size) == ROWS
 
 
+def test_more_rows_than_are_assembled_at_once(warehouse: Any) -> None:
+    assert read(warehouse, "parquet", told(), STORED * 4000, batch_size=20_000) == ROWS * 4000
+
+
 @FORMATS
 def test_the_keys_of_a_file_are_not_kept(warehouse: Any, suffix: str) -> None:
     data_files._kept.clear()
