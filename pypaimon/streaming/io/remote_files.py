@@ -7,6 +7,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import pairwise
 from typing import Any
 
 from pypaimon.streaming.io.binary_file import BinaryFile
@@ -23,7 +24,7 @@ _AHEAD = 1 << 20
 """The least number of bytes per request, since the columns of a row group are adjacent."""
 
 _PIECE = 4 << 20
-"""Bytes of one request of several at the same time."""
+"""Most bytes of one request of several at the same time."""
 
 _GAP = 256 << 10
 """Ranges with a gap of at most this many bytes are fetched together."""
@@ -238,12 +239,16 @@ class RemoteFile(BinaryFile):
 
 
 def _cut(path: str, ranges: Iterable[tuple[int, int]]) -> Iterator[Piece]:
-    """The pieces of ranges, one request each: near ranges share a piece, long ones are divided."""
+    """The pieces of ranges, one request each: near ranges share a piece, long ones are divided evenly, because the
+    longest piece is waited for.
+    """
     begin = end = 0
     for start, length in [*ranges, (sys.maxsize, 0)]:
         if not begin <= start <= end + _GAP or begin == end:
-            for first in range(begin, end, _PIECE):
-                yield Piece(path, first, min(_PIECE, end - first))
+            count = -((begin - end) // _PIECE)
+            bounds = [begin, *(begin + (end - begin) * number // count for number in range(1, count + 1))]
+            for first, last in pairwise(bounds):
+                yield Piece(path, first, last - first)
             begin = end = start
         end = max(end, start + length)
 

@@ -218,6 +218,17 @@ def test_what_a_damaged_footer_announces_ends_with_the_file(monkeypatch: pytest.
     ours.close()
 
 
+def test_pieces_of_a_range_are_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as if all but the last were as large as they may be; the reader waits for the largest."""
+    monkeypatch.setattr(remote_files, "_PIECE", 4_000)
+    monkeypatch.setattr(remote_files, "_GAP", 100)
+    ours = RemoteFile(of_bytes(bytes(20_000)), "remote://f")
+    ours.will_read([(1_000, 5_000), (10_000, 4_000), (15_000, 2_000), (17_050, 2_951)])
+    found = [(1_000, 2_500), (3_500, 2_500), (10_000, 4_000), (15_000, 2_500), (17_500, 2_501)]
+    assert [(piece.start, piece.length) for piece in ours._pieces] == found
+    ours.close()
+
+
 @pytest.mark.parametrize("start", [0, 9_000, 20_000])
 def test_a_large_part_of_a_file_that_ends_within_it_is_shorter(monkeypatch: pytest.MonkeyPatch, start: int) -> None:
     monkeypatch.setattr(remote_files, "_PIECE", 4_000)
@@ -229,7 +240,7 @@ def test_a_large_part_of_a_file_that_ends_within_it_is_shorter(monkeypatch: pyte
 class Held(RemoteStore):
     """Requests of at least this many bytes wait until the given number of them is in flight."""
 
-    def __init__(self, parties: int, least: int = 1 << 20) -> None:
+    def __init__(self, parties: int, least: int = 1 << 19) -> None:
         super().__init__()
         self.most = self.now = self.bytes = 0
         self._parties = parties
@@ -294,7 +305,7 @@ def test_files_of_every_format_have_many_pieces_on_their_way(
     table, file = written(warehouse, file_format, rows)
     for name, size in (("WHOLE_BYTES", 0), ("_PIECE", 30_000), ("_GAP", 100), ("_AHEAD", 4_000), ("_TAIL", 20_000)):
         monkeypatch.setattr(remote_files, name, size)
-    remote = Held(6, 30_000)
+    remote = Held(6, 20_001)
     directory = TableDirectory(table, store_of(remote))
     directory.know(table.table_schema)
     batches = read_file(directory, file, table.table_schema.fields, schema_id=0)
