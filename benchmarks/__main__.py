@@ -134,8 +134,8 @@ reader is pypaimon's stream with `scan.native-plan.enabled` and `read.native.ena
 - An S3 server on the same machine counts the requests of the table's own FileIO, with one manifest per commit.
 - Requests take {following.LATENCY_MS} ms by a pause in every call of the FileIO if pypaimon is the peer, in other
   rows by an S3 server with at most {latency.MEGABYTES_PER_SECOND} MB/s per connection, read by the extra `fast`.
-- Rates are per second of processor time of all threads; on the clock where requests take {latency.LATENCY_MS} ms, and
-  on Spark. Ratios to pyarrow and pypaimon-rust are medians over rounds of both.
+- Rates are per second of processor time of all threads; on the clock where requests take {latency.LATENCY_MS} ms, for
+  feeds and on Spark. Ratios to pyarrow and pypaimon-rust are medians over rounds of both.
 - pyarrow is `ParquetFile.read()` of the same files and columns, on as many threads.
 - Shredded maps (`shared-shredding`) have 6 out of 50 keys in each row, in 8 columns.
 - The memory of large plans includes imports and splits, but not the objects of their files, which are made when they
