@@ -33,6 +33,8 @@ _SOON_SECONDS = 1.0
 """How long rows that were read wait for the next ones, which a request may delay."""
 _LEAST_BATCHES = 2
 """Batches that are pulled together: the second one, or its absence, shows whether the first one is the last."""
+_MOST_BATCHES = 64
+"""Batches in a chunk, so that the first rows of many small files do not wait for the last ones."""
 _UNCUT_ROWS = 4096
 """Least number of rows in a batch that is cut because of its bytes."""
 
@@ -263,7 +265,8 @@ class ChunkReader:
         rows, size = self._rows, 0
         is_done = rows.wait()
         while (batch := rows.first) is not None:
-            if batches and (batch.nbytes > self._chunk_bytes - size or batch.schema != batches[0].schema):
+            is_full = len(batches) == _MOST_BATCHES or batch.nbytes > self._chunk_bytes - size
+            if batches and (is_full or batch.schema != batches[0].schema):
                 return False
             batches.append(batch)
             size += batch.nbytes
@@ -342,7 +345,9 @@ class _Rows:
         self._is_closed = True
 
     def _pull(self, size: int, count: int) -> bool:
-        while (count < _LEAST_BATCHES or size <= self._chunk_bytes) and not (self._is_closed or self._pool.given_up):
+        while count < _LEAST_BATCHES or (size <= self._chunk_bytes and count <= _MOST_BATCHES):
+            if self._is_closed or self._pool.given_up:
+                break
             batch = next(self._batches, None)
             if batch is None:
                 return True

@@ -23,9 +23,9 @@ from pypaimon.streaming.errors import StoreError, StreamConfigError
 BOUND = "PYPAIMON_STREAMING_FETCH_AHEAD"
 """The environment variable that limits the bytes of a process: a number, or one with `kb`, `mb` or `gb`; 0 is off."""
 
-_PROCESS_BYTES, _PROCESS_REQUESTS = 256 << 20, 64
-_READER_BYTES, _READER_REQUESTS, _READER_PIECES = 64 << 20, 28, 256
-"""A reader has 32 threads for requests, so that four are left for pieces that are needed now."""
+_PROCESS_BYTES, _PROCESS_REQUESTS = 256 << 20, 128
+_READER_BYTES, _READER_REQUESTS, _READER_PIECES = 64 << 20, 60, 256
+"""A reader has 64 threads for requests, so that four are left for pieces that are needed now."""
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 

@@ -41,7 +41,7 @@ HUNG_ATTEMPTS = 2
 RETRY = Backoff(attempts=5, first_pause=0.1, longest_pause=5.0)
 """How often requests are repeated, unless the caller chooses otherwise."""
 
-CONCURRENCY = 32
+CONCURRENCY = 64
 """Requests in flight at the same time, unless the caller chooses otherwise."""
 
 _ENTRIES = 256

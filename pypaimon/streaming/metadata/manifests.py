@@ -29,6 +29,7 @@ from pypaimon.streaming.metadata.manifest_tables import (
 )
 
 _FETCHED_BYTES = 32 << 20
+_DECODED_BYTES = 256 << 10
 _Parsers = Mapping[str, Parser]
 _IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path"]
 
@@ -94,21 +95,24 @@ class ManifestReader:
     ) -> pa.Table:
         """The entries of these manifests, in the order of the manifests.
 
-        Uncached manifests are fetched concurrently, with one request each, large ones in portions. Each is decoded,
-        filtered and released before the next one. Raises FileNotFoundError if a manifest is missing, CorruptTableError
-        if a manifest cannot be decoded, has another number of entries than its list says, or is listed twice.
+        Uncached manifests are fetched concurrently, with one request each, large ones in portions. Each large one, or
+        several small ones, are decoded, filtered and released before the next. Raises FileNotFoundError if a manifest
+        is missing, CorruptTableError if a manifest cannot be decoded, has another number of entries than its list
+        says, or is listed twice.
         """
         names = manifests["file_name"].to_pylist()
         if len(set(names)) < len(names):
             twice = next(name for index, name in enumerate(names) if name in names[:index])
             raise CorruptTableError(self._path(twice), "its manifest list names it twice")
-        found = []
-        for portion in _portions(manifests):
+        found: list[pa.Table] = []
+        for portion in _portions(manifests, _FETCHED_BYTES):
             parsers = _parsers(portion, schema)
             fetched = self._fetched(parsers, schema)
-            for name in portion["file_name"].to_pylist():
-                entries = _with_columns(self._decoded(name, fetched.pop(name), parsers[name]), schema)
-                found.append(entries if kept is None else kept(entries))
+            for group in _portions(portion, _DECODED_BYTES):
+                group_names = group["file_name"].to_pylist()
+                decoded = self._all_decoded({name: fetched.pop(name) for name in group_names}, parsers)
+                entries = [_with_columns(decoded.pop(name), schema) for name in group_names]
+                found += entries if kept is None else map(kept, entries)
         return pa.concat_tables(found) if len(found) > 1 else (found or [schema.empty_table()])[0]
 
     def prefetch(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, first: int = 0) -> list[pa.Table]:
@@ -212,12 +216,13 @@ def _records(data: bytes) -> list[dict[str, Any]]:
     return record_files.to_records(record_files.parse(data))
 
 
-def _portions(manifests: pa.Table) -> Iterator[pa.Table]:
+def _portions(manifests: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    """Parts of this many bytes at most, or of one manifest."""
     ends = np.cumsum(manifests["file_size"].to_numpy())
     first = 0
     while first < manifests.num_rows:
         before = ends[first - 1] if first else 0
-        end = max(first + 1, int(np.searchsorted(ends, before + _FETCHED_BYTES, side="right")))
+        end = max(first + 1, int(np.searchsorted(ends, before + most_bytes, side="right")))
         yield manifests.slice(first, end - first)
         first = end
 

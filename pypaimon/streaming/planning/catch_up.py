@@ -22,6 +22,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.data_file_meta import manifest_entries
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.fingerprints import is_same_history
+from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA
 from pypaimon.streaming.metadata.manifests import live, signs, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -222,7 +223,7 @@ class CatchUpScanner:
         if None in deltas:
             return "a snapshot does not record how many records it added"
         lists = self._directory.manifests.manifest_lists([snapshot.delta_manifest_list for snapshot in appends])
-        if any(sum(table["num_deleted_files"].to_pylist()) for table in lists):
+        if pc.any(pc.greater(pa.concat_tables(lists)["num_deleted_files"].combine_chunks(), 0)).as_py():
             return "a commit removed files"
         appended = self._diff.rows_appended(before, last)
         if appended != wanted:
@@ -297,17 +298,18 @@ class IncrementalDiffScanner:
         paths = FilePaths.of(self._directory.table.table_path, self._plans.schema)
         return manifest_entries(entries, paths, self._plans.schema)
 
-    def added(self, start: Snapshot | None, end: Snapshot) -> pa.Table:
+    def added(self, start: Snapshot | None, end: Snapshot, schema: pa.Schema = ENTRY_SCHEMA) -> pa.Table:
         """Entries of the data files that exist at the end and not at the start (None: an empty table). One that has got
         other indexes since exists at both.
         """
         reader = self._directory.manifests
         after = pa.concat_tables(reader.manifest_lists(end.state_lists))
         if start is None:
-            return live(reader.entries(after))
+            return live(reader.entries(after, schema))
         before = pa.concat_tables(reader.manifest_lists(start.state_lists))
-        entries_after = reader.entries(without(after, before))
-        entries_before = reader.entries(without(before, after))
+        # Each of a few hundred small manifests is a chunk, which makes every call on a column some milliseconds longer.
+        entries_after = reader.entries(without(after, before), schema).combine_chunks()
+        entries_before = reader.entries(without(before, after), schema).combine_chunks()
         sides = (entries_after, 1), (entries_before, -1)
         parts = [pa.table({"name": each["file_name"], "count": signs(each, factor)}) for each, factor in sides]
         counted = pa.concat_tables(parts).group_by("name", use_threads=False).aggregate([("count", "sum")])
@@ -317,7 +319,7 @@ class IncrementalDiffScanner:
 
     def rows_appended(self, start: Snapshot | None, end: Snapshot) -> int:
         """Rows of the files that `added` finds and an append wrote, not a compaction or an unknown source."""
-        added = self.added(start, end)
+        added = self.added(start, end, self._plans.entry_schema)
         appended = added.filter(pc.equal(added["file_source"], _FROM_APPEND))
         return int(pc.sum(appended["row_count"]).as_py() or 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import re
 import threading
 from collections import Counter
@@ -100,6 +101,17 @@ def test_a_plan_of_a_small_file_is_one_call_of_another_thread(tables: Any, monke
     assert calls["paimon-batches"] == 8
     # The search for the table and the start.
     assert calls["paimon-scan"] <= 2
+
+
+def test_rows_of_many_small_files_do_not_wait_for_the_last_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "_SOON_SECONDS", math.inf)
+    table, most = Table(tmp_path / "w"), chunks._MOST_BATCHES
+    table.commit_files(range(2 * most))
+    with table.builder().with_end(latest=True).open_sync() as stream:
+        found = [(batch.data.num_rows, batch.is_last) for batch in stream]
+    assert found == [(most, False), (most, True)]
 
 
 def test_batches_that_were_pulled_before_an_error_come_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

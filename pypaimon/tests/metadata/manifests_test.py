@@ -321,6 +321,31 @@ def test_entries_come_in_the_order_of_the_manifests_and_once_from_the_store(tmp_
     assert reader.entries(listed.slice(0, 0)).schema == ENTRY_SCHEMA
 
 
+def test_small_manifests_are_decoded_together_as_if_alone(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = _written(tmp_path, 2, 1, 0, 3)
+    sizes: list[int] = []
+
+    def counted(files: Any, parsers: Any) -> list[pa.Table]:
+        sizes.append(len(files))
+        return together(files, parsers)
+
+    monkeypatch.setattr(manifests, "together", counted)
+    reader = ManifestReader(store, str(tmp_path))
+    found = reader.entries(listed, FILE_SCHEMA, lambda entries: entries.slice(1))
+    assert sizes == [4]
+    assert found["file_name"].to_pylist() == ["m0-1", "m3-1", "m3-2"]
+    monkeypatch.setattr(manifests, "_DECODED_BYTES", 2000)
+    assert reader.entries(listed)["file_name"].to_pylist() == ["m0-0", "m0-1", "m1-0", "m3-0", "m3-1", "m3-2"]
+    assert sizes == [4, 2, 2]
+    path = tmp_path / "manifest" / "m1"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(CorruptTableError) as raised:
+        ManifestReader(store, str(tmp_path)).entries(listed)
+    assert raised.value.path == str(path)
+
+
 @pytest.mark.parametrize("fetched_at_once", [1, 1 << 20])
 def test_a_manifest_that_is_listed_twice_is_damage(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, fetched_at_once: int

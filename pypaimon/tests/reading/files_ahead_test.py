@@ -25,8 +25,8 @@ from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
 
-FILES = 40
 MOST = fetch_ahead._READER_REQUESTS
+FILES = MOST + 12
 
 
 class Gates(FaultFileIO):
