@@ -145,6 +145,7 @@ reader is pypaimon's stream with `scan.native-plan.enabled` and `read.native.ena
 - A goal that was missed and cannot be met carries the reason in its row. It counts as missed.
 - Spark's rates are medians of {spark_runs.ROUNDS} rounds with the same files, and for Python sources the same tasks.
   Ready-made batches are one cached batch, which is never decoded. A batch read includes its start.
+  Unix sockets are those of `spark.python.unix.domain.socket.enabled`, which Spark leaves off.
 - Starts of queries are processor time of all processes together, medians of {spark_source.START_ROUNDS} rounds, for
   the first query of {spark_source.FIRST_ROUNDS}.
 """

@@ -25,7 +25,9 @@ CONFIGURATION = {
 def session(kind: str, directory: Path) -> Any:
     """A session of its own Spark, on this machine."""
     builder = SparkSession.builder.config("spark.sql.warehouse.dir", str(directory / "spark-warehouse"))
-    for key, value in CONFIGURATION.items():
+    # Classic over Unix sockets, which docs/spark.md advises; Connect over TCP, as Spark does by itself.
+    more = {} if kind == "connect" else {"spark.python.unix.domain.socket.enabled": "true"}
+    for key, value in {**CONFIGURATION, **more}.items():
         builder = builder.config(key, value)
     return (builder.remote("local[2]") if kind == "connect" else builder.master("local[2]")).getOrCreate()
 
