@@ -115,8 +115,8 @@ class SnapshotRangeValidator:
             return self.emptied()
         return self.diagnosed(
             TableChangedError(
-                f"The table was rolled back, or is being dropped: it ends at snapshot {latest}, before the position, "
-                f"whose next snapshot is {wanted}. Rows that were delivered may be gone.",
+                f"The table was rolled back, or is being dropped: it ends at snapshot {latest}, and the position is at "
+                f"snapshot {wanted}. Rows that were delivered may be gone.",
                 advice=_UNDO,
                 option="with_start",
             )
