@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pypaimon.streaming.catalog_endpoint import S3_SCHEMES, Endpoint
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
+from pypaimon.streaming.concurrency.clock import is_done_within
 from pypaimon.streaming.errors import (
     CorruptTableError,
     IOTimeoutError,
@@ -134,11 +135,11 @@ def reach(
     # Nothing ends a call of pypaimon.
     contact = BackgroundThread(_fulfil, THREAD, lambda: None, future, call)
     contact.start()
-    if not wait((future,), min(seconds, _SILENT_SECONDS)).done:
+    if not is_done_within(future, min(seconds, _SILENT_SECONDS)):
         if seconds > _SILENT_SECONDS:
             report(f"waiting for {place} (at most {seconds:g} s){place.state()}")
         left = max(0.0, seconds - _SILENT_SECONDS)
-        while not wait((future,), left).done:
+        while not is_done_within(future, left):
             text = f"no answer from {place} within {seconds:g} s{place.state()}"
             if not patiently:
                 contact.is_awaited = False

@@ -191,7 +191,8 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
         self.latest = latest
         super().__init__(
             f"Snapshot {wanted} is beyond the latest snapshot ({latest}). The table was probably re-created or rolled "
-            "back since this position was saved, or the position belongs to another table or branch.",
+            "back since this position was saved, or is being dropped, or the position belongs to another table or "
+            "branch.",
             advice="Check the position, or choose another start with with_start(...).",
             option="with_start",
         )

@@ -12,7 +12,6 @@ from pypaimon.spark.read.source_stream import new_lag_meter, new_planner
 from pypaimon.streaming.errors import (
     OR_REPLACED,
     PaimonStreamError,
-    PositionBeyondLatestError,
     StoreError,
     TableChangedError,
 )
@@ -158,7 +157,8 @@ class MicroBatchPlanner:
         """Check that what an earlier run has read after the frozen snapshot still exists.
 
         Raises:
-            PositionBeyondLatestError: It does not: the table was rolled back since.
+            TableChangedError: It does not: the table was rolled back since, or dropped.
+            PositionBeyondLatestError: It does not, and the position does not show that it ever did.
         """
         position = self._planner.position(state)
         if self._frozen is None or position is None or position.table != self._table:
@@ -172,7 +172,7 @@ class MicroBatchPlanner:
 
     def _beyond_latest(self, position: Position) -> PaimonStreamError:
         latest = self._stream.directory.snapshots.latest_id()
-        return self._planner.checks.diagnosed(PositionBeyondLatestError(position.snapshot, latest))
+        return self._planner.checks.beyond(position.snapshot, latest, position.fingerprint)
 
     def _step(self, state: PlannerState, limits: Limits) -> Step:
         if not limits and self._frozen is None:

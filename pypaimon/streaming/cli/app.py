@@ -93,9 +93,6 @@ class _Program(click.Group):
         except BrokenPipeError:
             return BROKEN_PIPE
         except Exception as error:  # noqa: BLE001 - any error of a catalog or a store becomes one line here
-            # Ctrl-C may keep a wait from taking its lock again, which then cannot be released.
-            if isinstance(error, RuntimeError) and isinstance(error.__context__, KeyboardInterrupt):
-                return INTERRUPTED
             return _fail(error, FAILED)
 
 

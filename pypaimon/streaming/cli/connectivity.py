@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pypaimon.streaming.catalog_access import THREAD
 from pypaimon.streaming.catalog_endpoint import Endpoint
 from pypaimon.streaming.cli.messages import say
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.io.pool_registry import longest_wait
 
 _HANG_SECONDS = 5.0
@@ -31,7 +32,7 @@ def reporting_hangs(options: Mapping[str, str]) -> Iterator[None]:
                 text = f"waiting for {place}: a request has not returned for {waited:.0f} s{place.state()}"
                 say(text)
 
-    threading.Thread(target=watch, name="paimon-watch", daemon=True).start()
+    BackgroundThread(watch, "paimon-watch", ended.set).start()
     try:
         yield
     finally:

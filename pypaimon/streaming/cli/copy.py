@@ -25,6 +25,7 @@ from pypaimon.streaming.cli.tables_of_pattern import (
     refuse_for_pattern,
     say_event,
 )
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.copying.copy_stream import copy_stream
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder
@@ -331,7 +332,7 @@ def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
                 bar.show(f"{commits:,} commits, before snapshot {position.snapshot:,}")
 
     with LoadBar(console) as bar:
-        thread = threading.Thread(target=show, name="paimon-copy-bar", daemon=True)
+        thread = BackgroundThread(show, "paimon-copy-bar", ended.set)
         thread.start()
         try:
             yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -221,7 +221,6 @@ def _judge(records: Sequence[Record], limit: Limit | None) -> int:
 def _watch(
     measure: Callable[[], list[Record]], columns: Sequence[str], seconds: float, form: str, limit: Limit | None
 ) -> int:
-    never = threading.Event()
     stdout = console()
     with Live(console=stdout, auto_refresh=False) as live:
         while True:
@@ -236,7 +235,7 @@ def _watch(
                 stdout.print(table_of(records, columns))
             if code := _judge([record for record in records if record.get("table") != ALL], limit):
                 return code
-            never.wait(seconds)
+            time.sleep(seconds)
 
 
 class LagOfTables:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from queue import Empty, SimpleQueue
 
 import click
 from rich.filesize import decimal
@@ -135,12 +136,12 @@ def maintain(
         run = partial(_maintain_each, pattern, policy, dry_run, form)
     if pause is None:
         return run()
-    stopped = threading.Event()
-    with on_sigterm(stopped.set):
-        while not stopped.is_set():
+    stopped: SimpleQueue[None] = SimpleQueue()
+    with on_sigterm(partial(stopped.put, None)):
+        while True:
             run()
-            stopped.wait(pause.total_seconds())
-    return 0
+            with suppress(Empty):
+                return stopped.get(timeout=pause.total_seconds()) or 0
 
 
 def _maintain_one(source: TableSource, policy: MaintenancePolicy, dry_run: bool, retry: bool, form: str) -> int:

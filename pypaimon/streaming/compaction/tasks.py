@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from queue import SimpleQueue
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucke
 from pypaimon.streaming.compaction.record_expiry import Expired, RecordExpiry
 from pypaimon.streaming.compaction.run_picking import ChangelogMode, Pick, level_runs, pick_full, pick_needed
 from pypaimon.streaming.compaction.vector_index import VectorIndex
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.signals import interruptible
 from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
@@ -30,6 +33,7 @@ from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptio
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter, TrackedFacts
 from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 
+_TICK_SECONDS = 0.25
 _FULL_FILES = 3
 """A full compaction of a bucket needs at least this many files."""
 
@@ -349,7 +353,8 @@ class Threads:
                 done(each, picker.execute(each))
             return
         with ThreadPoolExecutor(self._count, thread_name_prefix="paimon-compaction") as pool:
-            running = {pool.submit(picker.execute, each): each for each in tasks}
+            with interruptible():
+                running = {pool.submit(picker.execute, each): each for each in tasks}
             _gather(running, done)
 
 
@@ -357,10 +362,14 @@ def _gather(running: dict[Future[list[CompactionResult]], CompactionTask], done:
     """Report each task that ends. After an error or an interrupt, only those that have started are waited for."""
     errors: list[BaseException] = []
     waiting = set(running)
+    ended: SimpleQueue[None] = SimpleQueue()
+    for each in running:
+        each.add_done_callback(lambda _: ended.put(None))
 
     def next_one() -> None:
         try:
-            future = next(as_completed(waiting))
+            while (future := next(filter(Future.done, waiting), None)) is None:
+                Clock().wait(ended, _TICK_SECONDS)
             waiting.discard(future)
             if not future.cancelled():
                 done(running[future], future.result())

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from pypaimon.streaming.concurrency.signals import interruptible
+
 # The exit waits this long for threads that do not hang. Most end sooner.
 _LAST_SECONDS, _LAST_PAUSE = 2.0, 0.005
 
@@ -51,7 +53,8 @@ class BackgroundThread(threading.Thread):
         _register_hook()
         _threads.add(self)
         try:
-            super().start()
+            with interruptible():
+                super().start()
         finally:
             # A signal handler may have raised before the thread started.
             if self.ident is None:

@@ -13,6 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.concurrency.forking import Origin
+from pypaimon.streaming.concurrency.signals import interruptible
 from pypaimon.streaming.concurrency.waits import Wait
 from pypaimon.streaming.lazy_imports import LazyModule
 
@@ -99,9 +100,12 @@ def until_done(future: Future[Any], is_cancelled: Callable[[], bool]) -> bool:
 
 
 def is_done_within(future: Future[Any], seconds: float) -> bool:
-    """Block until a call on another thread is done, for a time at most; returns whether it is."""
+    """Block until a call on another thread is done, for a time at most; returns whether it is.
+
+    All waits for futures go through here, because a signal may interrupt them.
+    """
     # Several times cheaper than `concurrent.futures.wait`, which serves several futures.
-    with contextlib.suppress(CancelledError, FutureTimeoutError):
+    with contextlib.suppress(CancelledError, FutureTimeoutError), interruptible():
         future.exception(seconds)
     return future.done()
 

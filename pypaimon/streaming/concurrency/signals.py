@@ -1,4 +1,4 @@
-"""SIGTERM as a request to end in good order."""
+"""Signals: what a handler raises in the middle of a wait, and SIGTERM as a request to end in good order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,25 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Around a wait of Python that a signal may interrupt: for a condition, a future, an event, the start of a thread.
+
+    Raises:
+        BaseException: What a signal handler has raised meanwhile, such as KeyboardInterrupt.
+    """
+    handled = sys.exc_info()[1]
+    try:
+        yield
+    except RuntimeError as error:
+        # `Condition.wait` loses its lock if a handler raises right after it was released. Then leaving the `with` block
+        # around fails, because it has no lock to release, and that error hides the one of the handler.
+        raised = error.__context__
+        if raised is None or raised is handled:
+            raise
+        raise raised from None
 
 
 @contextmanager

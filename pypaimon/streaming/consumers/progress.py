@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
@@ -14,7 +15,7 @@ from pypaimon.streaming.consumers.shared_start_coordinator import (
     StartSettings,
 )
 from pypaimon.streaming.consumers.unconfirmed import UnconfirmedPlans
-from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
+from pypaimon.streaming.errors import ConsumerConflictError, PaimonStreamError, StreamConfigError
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import CommitMode
 
@@ -59,6 +60,8 @@ class Progress:
         commit: Whether asking for the next plan confirms the one before.
         poll_interval: Seconds between two saves that only move over snapshots without a plan.
         expiration: Seconds of `consumer.expiration-time`; None if it is not set.
+        diagnosed: Returns the error for a file that was deleted, which may be a part of a drop: see
+            `SnapshotRangeValidator.diagnosed`.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Progress:
         poll_interval: float = 0.0,
         expiration: float | None = None,
         start: StartSettings = StartSettings(),  # noqa: B008 (a frozen value)
+        diagnosed: Callable[..., PaimonStreamError] = lambda error, **_: error,
     ) -> None:
         try:
             self.commit_mode = CommitMode(commit)
@@ -78,6 +82,7 @@ class Progress:
             raise StreamConfigError(f"commit: expected 'auto' or 'manual', got {commit!r}") from error
         self._manager = manager
         self._name = name
+        self._diagnosed = diagnosed
         self._ignores_progress = start.ignore_progress
         self._poll_interval = poll_interval
         self._keep_alive_after = None if expiration is None else expiration / _REWRITES_PER_EXPIRATION
@@ -306,7 +311,8 @@ class Progress:
         try:
             file.check()
         except ConsumerConflictError as conflict:
-            raise self._starts.conflict() or conflict from None
+            began_again = self._starts.conflict()
+            raise began_again or self._diagnosed(conflict, had_snapshots=(self.saved or 0) > 1) from None
 
     def _flush(self, now: float, force: bool) -> None:
         target, wanted = self._unconfirmed.to_save()

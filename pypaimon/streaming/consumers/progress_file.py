@@ -90,7 +90,7 @@ class ProgressFile:
         found = self._manager.look(self.name)
         if found is None:
             if self.is_written:
-                raise self._conflict("it was deleted, or consumer.expiration-time has passed")
+                raise self._conflict("it was deleted, alone or with the table, or consumer.expiration-time has passed")
         elif found[0].owner == EXPIRED:
             raise self._conflict("consumer.expiration-time had passed, and maintenance is deleting it")
         elif found[0].owner != self._owner and found[0].owner not in self._former:

@@ -8,7 +8,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
+from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState, Share
 from pypaimon.streaming.feeds.shuffle import Shuffle, ShuffledReader
@@ -193,7 +193,7 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
 
 def _next(ahead: ReadAhead) -> BatchChunk:
     while True:
-        wait((ahead.ready(),))
+        until_done(ahead.ready(), lambda: False)
         chunk = ahead.peek()
         if chunk is not None:
             ahead.drop(chunk)

@@ -64,19 +64,18 @@ class GroupStart:
 
         Raises:
             TableChangedError: The table was rolled back, or dropped and recreated.
-            PositionBeyondLatestError: The table ends earlier.
         """
         starts = [ownership.start for ownership in state.owned if ownership.start.phase is Phase.FOLLOW]
         if state.begun and starts:
             last = max(starts)
             self._planner.position_resolver.resumed(last)
-            self._planner.checks.check_reached(last.snapshot)
+            self._planner.checks.check_reached(last.snapshot, last.fingerprint)
 
     def can_start(self, position: Position) -> bool:
         try:
             state = self._planner.position_resolver.resumed(position)
             if not isinstance(state, ReadingFull):
-                self._planner.checks.check_missing(position.snapshot)
+                self._planner.checks.check_missing(position.snapshot, position.fingerprint)
                 return True
         except (PositionExpiredError, TableChangedError):
             return False
@@ -91,7 +90,7 @@ class GroupStart:
     def _checked(self, saved: Position) -> Position:
         position = of_table(saved, self._identity)
         self._planner.position_resolver.resumed(position)
-        self._planner.checks.check_missing(position.snapshot)
+        self._planner.checks.check_missing(position.snapshot, position.fingerprint)
         return position
 
     def _previous_progress(self) -> Consumer | None:

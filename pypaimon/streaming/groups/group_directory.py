@@ -168,9 +168,9 @@ class GroupDirectory:
         except TableChangedError as error:
             return error
         return ConsumerConflictError(
-            f"{self._home}: the files of group {self._consumer_id!r} were deleted, and with them what its members have "
-            "confirmed. To start again, run paimon-stream consumers reset with a snapshot, or consumers delete for the "
-            "configured start."
+            f"{self._home}: the files of group {self._consumer_id!r} were deleted, alone or with the table, and with "
+            "them what its members have confirmed. To start again, run paimon-stream consumers reset with a snapshot, "
+            "or consumers delete for the configured start."
         )
 
     @property

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope, current_scope, enter
+from pypaimon.streaming.concurrency.clock import is_done_within
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
 from pypaimon.streaming.io.io_requests import Hanging, Request, Running, begin_call
 from pypaimon.streaming.io.pool_registry import finalize_s3_after_calls, pools, refuse_background_work_at_exit
@@ -140,13 +140,8 @@ class IOPool:
             IOTimeoutError: A request did not return within the time limit.
             StoreError: It waited for a thread while too many other calls hung.
         """
-        while not future.done():
-            # Not `result`: the error of the call itself may be a timeout.
-            with suppress(CancelledError):
-                try:
-                    future.exception(self.tick)
-                except FutureTimeoutError:
-                    self.give_up_overdue()
+        while not is_done_within(future, self.tick):
+            self.give_up_overdue()
         return future.result()
 
     @property

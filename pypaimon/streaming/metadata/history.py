@@ -26,6 +26,13 @@ RANGE_CHECK_INTERVAL = 16
 """Polls in a row that found nothing between two checks of the range (Java's `NextSnapshotFetcher`)."""
 
 
+_UNDO = "Decide what to undo, then choose another start with with_start(...), or reset the consumer or group."
+_RESTORE = (
+    "Once the file is restored the stream continues at this position. If the table is being dropped, a later call says "
+    "so, when its snapshots or its schema are gone."
+)
+
+
 class SnapshotRangeValidator:
     """Checks positions against the existing snapshots. Each check sends requests."""
 
@@ -45,16 +52,20 @@ class SnapshotRangeValidator:
     def latest_id(self) -> int | None:
         return self._directory.snapshots.latest_id()
 
-    def check_missing(self, wanted: int) -> int | None:
+    def check_missing(self, wanted: int, read: str | None) -> int | None:
         """Find out why a snapshot is missing. Returns if it is the next one to be committed.
+
+        Args:
+            wanted: Its id.
+            read: Fingerprint of the snapshot before it, or of itself, if that was read; see `beyond`.
 
         Returns:
             The id of the latest snapshot, or None.
 
         Raises:
             PositionExpiredError: The snapshot has expired.
-            PositionBeyondLatestError: The table ends before it.
-            TableChangedError: The table was dropped or re-created.
+            PositionBeyondLatestError: The table ends before it, and nothing shows that it has not always.
+            TableChangedError: The table was rolled back, emptied, dropped or re-created.
             CorruptTableError: Its file is missing in the middle of others.
         """
         snapshots = self._directory.snapshots
@@ -63,7 +74,7 @@ class SnapshotRangeValidator:
         self.check_identity()
         latest = snapshots.latest_id()
         if wanted > (latest or 0) + 1:
-            raise self.diagnosed(PositionBeyondLatestError(wanted, latest))
+            raise self.beyond(wanted, latest, read)
         if latest is None:
             return None
         if wanted < 1:
@@ -74,42 +85,84 @@ class SnapshotRangeValidator:
         earliest = self.earliest_id()
         if earliest is None or wanted < earliest:
             raise self.expired(wanted)
-        raise CorruptTableError(
-            snapshots.get_snapshot_path(wanted),
-            f"this snapshot is missing, though the table holds snapshots {earliest} to {latest}",
+        raise self.diagnosed(
+            CorruptTableError(
+                snapshots.get_snapshot_path(wanted),
+                f"this snapshot is missing, though the table holds snapshots {earliest} to {latest}",
+                advice=_RESTORE,
+            )
         )
 
-    def check_reached(self, wanted: int) -> None:
-        """Check that a snapshot is or was in the table, or is the next one."""
+    def check_reached(self, wanted: int, read: str | None) -> None:
+        """Check that a snapshot is or was in the table, or is the next one. `read`: as for `check_missing`."""
         latest = self._directory.snapshots.latest_id()
         if wanted > (latest or 0) + 1:
-            raise self.diagnosed(PositionBeyondLatestError(wanted, latest))
+            raise self.beyond(wanted, latest, read)
+
+    def beyond(self, wanted: int, latest: int | None, read: str | None) -> PaimonStreamError:
+        """The error for a position beyond the snapshot that follows the latest one.
+
+        A drop deletes one file after the other, snapshots before schemas or after them. While a schema is left, a table
+        that ends before what was read of it looks as after a rollback, and without snapshots as after Java's purge.
+
+        Args:
+            read: Fingerprint of the last snapshot that was read of this table; None if the position does not show that
+                any was.
+        """
+        if read is None:
+            return self.diagnosed(PositionBeyondLatestError(wanted, latest))
+        if latest is None:
+            return self.emptied()
+        return self.diagnosed(
+            TableChangedError(
+                f"The table was rolled back, or is being dropped: it ends at snapshot {latest}, and the position is at "
+                f"snapshot {wanted}. Rows that were delivered may be gone.",
+                advice=_UNDO,
+                option="with_start",
+            )
+        )
+
+    def emptied(self) -> PaimonStreamError:
+        """The error for a table without snapshots that had some, which no expiry and no rollback leaves."""
+        return self.diagnosed(
+            TableChangedError(
+                "The table is being dropped, or was emptied: it has no snapshots any more.",
+                advice=_UNDO,
+                option="with_start",
+            )
+        )
 
     def check_identity(self) -> None:
         """Check that this is still the table that the stream was built for."""
         self.begin_identity()()
 
-    def diagnosed(self, error: PaimonStreamError) -> PaimonStreamError:
-        """The error for a missing or different snapshot: TableChangedError if the table was dropped or re-created.
+    def diagnosed(self, error: PaimonStreamError, *, had_snapshots: bool = False) -> PaimonStreamError:
+        """The error for a missing or different file: TableChangedError if the table was dropped or re-created.
 
         Otherwise the given error, which is the cause only as long as this is still the same table. The table may have
         been dropped after an earlier check, so every such error is raised through this method.
+
+        Args:
+            had_snapshots: Whether a table without snapshots is in the middle of a drop: this reader has seen some.
         """
         try:
             self.check_identity()
         except TableChangedError as changed:
             return changed
-        return error
+        return self.emptied() if had_snapshots and self.latest_id() is None else error
 
     def absent(self, wanted: int) -> PaimonStreamError:
         """The error for a snapshot that is not in the table: it has expired, or the table ends before it."""
         latest = self.latest_id()
         if wanted > (latest or 0):
-            return self.diagnosed(PositionBeyondLatestError(wanted, latest))
+            return self.beyond(wanted, latest, None)
         return self.expired(wanted)
 
     def expired(self, wanted: int, detail: str = "") -> PaimonStreamError:
-        return self.diagnosed(PositionExpiredError(wanted, self.earliest_id(), self.latest_id(), detail))
+        earliest, latest = self.earliest_id(), self.latest_id()
+        if latest is None:
+            return self.emptied()
+        return self.diagnosed(PositionExpiredError(wanted, earliest, latest, detail))
 
     def begin_identity(self) -> Callable[[], None]:
         """As `check_identity`, but the request is sent at once, and the returned function waits for it and raises."""
@@ -211,8 +264,7 @@ class SnapshotRangeValidator:
             TableChangedError(
                 f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
                 f"Rows that were delivered may be gone. {OR_REPLACED}",
-                advice="Decide what to undo, then choose another start with with_start(...), or reset the consumer or "
-                "group.",
+                advice=_UNDO,
                 option="with_start",
             )
         )
@@ -249,15 +301,20 @@ class SnapshotRangeValidator:
             found = self._directory.tagged(snapshot_id)
         if found is None:
             latest = snapshots.latest_id()
-            if latest is None or latest < snapshot_id:
+            if latest is None:
+                return self.emptied()
+            if latest < snapshot_id:
                 return self.another(snapshot_id)
             if self._directory.is_schema(path):
                 # Schemas do not expire.
-                return CorruptTableError(path, "this schema is missing, though files of the table were written with it")
+                what = "this schema is missing, though files of the table were written with it"
+                return self.diagnosed(CorruptTableError(path, what, advice=_RESTORE))
             return self.expired(snapshot_id, "It expired while it was read. ")
         if not is_same_history(fingerprint, found.fingerprint):
             return self.another(snapshot_id)
-        return CorruptTableError(path, f"this file is missing, though snapshot {snapshot_id} needs it")
+        # Not if the table is being dropped and its schemas are gone already.
+        what = f"this file is missing, though snapshot {snapshot_id} needs it"
+        return self.diagnosed(CorruptTableError(path, what, advice=_RESTORE))
 
     def available(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot, or the long-lived changelog that is left of it."""

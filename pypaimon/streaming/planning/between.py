@@ -104,7 +104,12 @@ class RangeScanner:
     def _between_ids(self, start: int, end: int, resumes: bool) -> SnapshotRange | None:
         if end < start:
             raise StreamConfigError(f"{self._between.given}: the start comes after the end; swap them.")
-        if start == end or self._snapshots.latest_id() is None:
+        if start == end:
+            return None
+        if self._snapshots.latest_id() is None:
+            if start > _BEFORE_ALL:
+                # There was such a snapshot, so the table is being dropped, or is another one.
+                raise self._checks.absent(end)
             return None
         if self._mode is BetweenMode.DIFF:
             return self._diff(self._snapshot(start), self._snapshot(end))
@@ -189,7 +194,7 @@ class RangeScanner:
             StreamConfigError: The position is outside of the range, or where this range cannot be cut.
             TableChangedError: The position belongs to another table, or the table was rolled back.
             PositionExpiredError: The next snapshot has expired.
-            PositionBeyondLatestError: The table ends before the position.
+            PositionBeyondLatestError: The table ends before the position, which has no fingerprint.
         """
         resolver.check_table(position)
         span = found.span
@@ -213,7 +218,7 @@ class RangeScanner:
         resumed = resolver.resumed(position)
         last_read = position.snapshot if position.unit is not None else position.snapshot - 1
         if last_read > found.last:
-            self._checks.check_reached(position.snapshot)
+            self._checks.check_reached(position.snapshot, position.fingerprint)
             raise self._elsewhere(position, found)
         return resumed
 
@@ -224,10 +229,10 @@ class RangeScanner:
             StreamConfigError: The position is outside of the range.
             TableChangedError: The position belongs to another table.
             PositionExpiredError: The next snapshot has expired.
-            PositionBeyondLatestError: The table ends before the position.
+            PositionBeyondLatestError: The table ends before the position, which has no fingerprint.
         """
         resolver.check_table(position)
-        self._checks.check_reached(position.snapshot)
+        self._checks.check_reached(position.snapshot, position.fingerprint)
         earliest = self._snapshots.earliest_id()
         if earliest is not None and position.snapshot < earliest:
             raise self._checks.expired(position.snapshot)

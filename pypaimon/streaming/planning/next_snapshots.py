@@ -193,6 +193,11 @@ class SnapshotPrefetcher:
         return replace(state, misses=0, verified=True, window=window)
 
 
+def _fingerprint(state: Following) -> str | None:
+    """That of the snapshot before the state, if the stream has read it."""
+    return None if state.before is None else state.before.fingerprint
+
+
 def _window(state: Following, snapshot: Snapshot | None) -> Window:
     return Window(replace(state, ahead=() if snapshot is None else (snapshot,)), None)
 
@@ -287,7 +292,7 @@ class HistoryCheck:
             CorruptTableError: A snapshot is missing in the middle of others, or cannot be decoded.
         """
         if (state.misses + 1) % RANGE_CHECK_INTERVAL == 0 or not state.verified:
-            latest = self._checks.check_missing(state.next_id)
+            latest = self._checks.check_missing(state.next_id, _fingerprint(state))
             if state.end_id is not None and state.end_id > (latest or 0):
                 raise self._checks.another(state.end_id)
             if state.before is not None:
@@ -304,7 +309,7 @@ class HistoryCheck:
             TableChangedError: The table was rolled back, dropped or re-created.
         """
         if state.end_id is None and not state.verified:
-            self._checks.check_reached(state.next_id)
+            self._checks.check_reached(state.next_id, _fingerprint(state))
         elif state.end_id is not None and state.next_id > last + 1:
             # The position is beyond the table, or beyond the snapshot that was its latest a moment ago.
             self.check_missed(state)

@@ -110,7 +110,11 @@ class StartingScanner:
             raise self._checks.diagnosed(PositionBeyondLatestError(wanted, latest.id))
         earliest = self._snapshots.earliest_id()
         wanted = self._raised(wanted, latest.id if earliest is None else earliest, latest)
-        return _full(self._snapshots.get(wanted))
+        found = self._snapshots.try_get(wanted)
+        if found is None:
+            self._checks.check_missing(wanted, None)
+            raise self._checks.expired(wanted)
+        return _full(found)
 
     def _newest_compacted(self, latest: Snapshot) -> Snapshot | None:
         # Java's `CompactedStartingScanner`; `FullCompactedStartingScanner` if the table compacts fully every

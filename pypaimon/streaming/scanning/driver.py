@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any
 
 from pypaimon.streaming.concurrency.background_threads import is_exiting
-from pypaimon.streaming.concurrency.clock import Clock, Sleeper
+from pypaimon.streaming.concurrency.clock import Clock, Sleeper, until_done
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.threads_to_asyncio import call_on_thread, on_event_loop
 from pypaimon.streaming.concurrency.waits import Wait, Waits
@@ -361,7 +361,8 @@ class ScanDriver:
         parts = self.parts.known
         if parts is not None and parts.progress is not None and self.handover.is_here:
             end = time.monotonic() + parts.directory.store.pool.timeout
-            wait(self._writes_under_way(), timeout=parts.directory.store.pool.timeout)
+            for write in self._writes_under_way():
+                until_done(write, lambda: time.monotonic() > end)
             parts.progress.wait_for_keep_alive(end - time.monotonic())
 
     def _writes_under_way(self) -> list[Future[Any]]:

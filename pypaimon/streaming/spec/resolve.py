@@ -252,6 +252,7 @@ class ResolvedStream:
         from pypaimon.streaming.consumers.consumer_manager import consumers_of
         from pypaimon.streaming.consumers.progress import Progress
         from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
+        from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 
         name = reader_name(
             consumer.consumer_id,
@@ -274,6 +275,7 @@ class ResolvedStream:
                 ignore_progress=consumer.ignore_progress,
                 rows_move=self.traits.rows_move,
             ),
+            diagnosed=SnapshotRangeValidator(directory, with_changelogs=False).diagnosed,
         )
 
     # ---- reads ----

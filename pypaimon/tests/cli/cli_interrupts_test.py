@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
-import click
 import pytest
 
-from pypaimon.streaming.cli.app import program as commands
-from pypaimon.streaming.cli.app import run
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
@@ -96,16 +92,3 @@ def test_the_program_as_a_module_imports_pypaimon_after_the_handler_is_in_place(
 def test_an_interrupt_at_the_end_says_nothing(warehouse: Path) -> None:
     code, err = ended(warehouse, "atexit", "--until-latest")
     assert code in (0, INTERRUPTED) and err == ""
-
-
-def test_an_interrupt_that_keeps_a_wait_from_its_lock_ends_it_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted() -> None:
-        lock = threading.Lock()
-        with lock:
-            lock.release()
-            raise KeyboardInterrupt
-
-    monkeypatch.setitem(commands.commands, "wait", click.Command("wait", callback=interrupted))
-    assert (run(["wait"]), capsys.readouterr().err) == (INTERRUPTED, "")

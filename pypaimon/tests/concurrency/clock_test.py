@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from pypaimon.streaming.concurrency.clock import Clock, Sleeper, until_done
+from pypaimon.streaming.concurrency.clock import Clock, Sleeper, is_done_within, until_done
+from pypaimon.streaming.io.io_pool import IOPool
 from support.stores.virtual_clock import VirtualClock
+from support.tables.streamed_table import Table
 
 PATIENCE = 300
 
@@ -120,3 +127,59 @@ async def test_a_wait_with_a_timeout_can_be_repeated_without_end() -> None:
     await asyncio.sleep(0)
     threading.Thread(target=future.set_result, args=(7,)).start()
     assert await waiting == 7
+
+
+@pytest.fixture
+def interrupts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ctrl-C raises, as where no handler is set."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Interrupted:
+    """Sends SIGINT at the n-th line that this thread comes to in the waits for conditions of Python."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.lines = 0
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        wait, before = threading.Condition.wait.__code__, sys.gettrace()
+
+        def on_event(frame: FrameType, event: str, _: Any) -> Any:
+            self.lines += event == "line"
+            if event == "line" and self.lines == self._number:
+                signal.raise_signal(signal.SIGINT)
+            return on_event
+
+        sys.settrace(lambda frame, event, _: on_event if frame.f_code is wait else None)
+        try:
+            return function()
+        finally:
+            sys.settrace(before)
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("what", ["future", "call", "stream"])
+def test_an_interrupt_at_any_line_of_a_wait_is_raised_as_itself(what: str, tmp_path: Path) -> None:
+    """Right after the condition has released its lock, leaving its `with` block fails with a RuntimeError."""
+    whole = Interrupted(0)
+    assert not whole.call(lambda: is_done_within(Future(), 0.001)) and whole.lines > 8
+    pool, table, gate = IOPool(1, PATIENCE), Table(tmp_path), threading.Event()
+    for number in range(1, whole.lines + 1):
+        future: Future[None] = Future()
+        with table.builder().open_sync() as stream:
+            waits: dict[str, Callable[[], object]] = {
+                "future": partial(until_done, future, never),
+                "call": partial(pool.run, gate.wait, PATIENCE),
+                "stream": partial(next, stream),
+            }
+            with pytest.raises(KeyboardInterrupt):
+                Interrupted(number).call(waits[what])
+            gate.set()
+            # No lock is kept: the other thread could not set the result.
+            in_thread(partial(future.set_result, None)).join(PATIENCE)
+            assert future.done() and pool.run(int) == 0
+            gate.clear()
+    pool.close()

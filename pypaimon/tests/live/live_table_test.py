@@ -21,10 +21,10 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
     PaimonStreamError,
-    PositionBeyondLatestError,
     PositionExpiredError,
     SchemaChangedError,
     StreamConfigError,
+    TableChangedError,
     UnsupportedTableError,
     compact,
     list_consumers,
@@ -307,7 +307,7 @@ async def test_what_ends_the_stream_is_raised_from_then_on(table: SmallTable, wh
         error: type[Exception]
         if what == "rolled back":
             table.table.rollback_to(1)
-            error = PositionBeyondLatestError
+            error = TableChangedError
         elif what == "schema":
             table.alter(SchemaChange.rename_column("name", "title"))
             table.commit({"id": 5})

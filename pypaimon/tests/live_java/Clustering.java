@@ -82,6 +82,11 @@ final class Clustering {
             write.withIOManager(ioManager);
             RecordReaderIterator<InternalRow> rows =
                     new RecordReaderIterator<>(table.newRead().createReader(new ArrayList<>(splits)));
+            if (!rows.hasNext()) {
+                // All rows are deleted: the jobs sort nothing then, and the sorter refuses that.
+                rows.close();
+                return files;
+            }
             Sorter sorter = Sorter.getSorter(rows, ioManager, table.rowType(), table.coreOptions());
             MutableObjectIterator<BinaryRow> iterator = sorter.sort();
             BinaryRow row = new BinaryRow(sorter.arity());

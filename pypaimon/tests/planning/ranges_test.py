@@ -113,7 +113,9 @@ class TestEnds:
 
     def test_an_empty_table_has_empty_ranges(self, tmp_path: Path) -> None:
         table = Table(tmp_path / "warehouse")
-        assert found(table, 0, 3) == found(table, EPOCH, EPOCH + timedelta(days=1)) == []
+        assert found(table, 0, 3) == found(table, EPOCH, EPOCH + timedelta(days=1)) == found(table, 2, 2) == []
+        with pytest.raises(PositionBeyondLatestError, match=r"Snapshot 3 is beyond the latest snapshot \(None\)"):
+            found(table, 1, 3)
 
     @pytest.mark.parametrize(
         ("ends", "more", "error", "text"),

@@ -1,0 +1,208 @@
+"""A drop deletes one file after the other: what each reader says in between, in every order of files."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pypaimon.streaming import (
+    CorruptTableError,
+    DictTarget,
+    PaimonStreamError,
+    Position,
+    PositionBeyondLatestError,
+    PositionExpiredError,
+    StreamReadBuilder,
+    TableChangedError,
+    replicate,
+)
+from support.tables.streamed_table import KEYED, Table, available, keys
+
+pytestmark = pytest.mark.slow
+
+COMMITS = 3
+POLLS = 17
+"""A reader that finds nothing checks its position within as many."""
+
+Order = Callable[[list[Path]], list[Path]]
+
+
+def first(name: str) -> Order:
+    """The files of a directory, and then the others, as an object store lists them."""
+    return lambda files: sorted(files, key=lambda path: (path.parent.name != name, path))
+
+
+ORDERS: dict[str, Order] = {
+    "as listed": sorted,
+    "reversed": lambda files: sorted(files, reverse=True),
+    "snapshots": first("snapshot"),
+    "latest snapshot": lambda files: sorted(files, key=lambda path: path.name != f"snapshot-{COMMITS}"),
+    "schemas": first("schema"),
+    "shuffled": lambda files: random.Random(1).sample(sorted(files), len(files)),
+}
+
+
+class DroppedTable:
+    """A table whose files go one after the other.
+
+    Attributes:
+        path: Its directory.
+        positions: The position after each snapshot, from 0.
+    """
+
+    def __init__(self, original: Table, positions: list[Position], path: Path) -> None:
+        self._original = original
+        self.path, self.positions = path, positions
+        shutil.copytree(original.path, path)
+
+    def handle(self) -> Any:
+        """A handle that was loaded before."""
+        handle = self._original.handle()
+        handle.table_path = str(self.path)
+        return handle
+
+    def builder(self, after: int | None) -> StreamReadBuilder:
+        """Of a stream after a snapshot; None: from the state."""
+        builder = StreamReadBuilder(self.handle()).with_poll_interval_ms(1).with_catch_up("replay")
+        if after is None:
+            return builder.with_start("latest-full")
+        return builder.with_start(position=self.positions[after])
+
+    def allowed(self, read: int, *, is_given: bool) -> list[Callable[[Any], bool]]:
+        """What a reader may say that has read the table up to a snapshot, or was given one.
+
+        As long as a schema is left, a lost snapshot looks like an expired one or one that was rolled back, and a lost
+        file like damage, of which the reader says that it may be part of a drop.
+        """
+        left = [number for number in range(1, COMMITS + 1) if (self.path / f"snapshot/snapshot-{number}").exists()]
+        has_schema = (self.path / "schema/schema-0").exists()
+        allowed: list[Callable[[Any], bool]] = [lambda outcome: isinstance(outcome, TableChangedError)]
+        if not has_schema:
+            return allowed
+        if is_given:
+            allowed.append(lambda outcome: isinstance(outcome, PositionBeyondLatestError) and "drop" in str(outcome))
+        if not read and not left:
+            # Nothing shows that there ever was any.
+            allowed.append(lambda outcome: outcome == [])
+        if left and (read <= left[-1] or is_given):
+            allowed.append(lambda outcome: isinstance(outcome, CorruptTableError) and "drop" in str(outcome))
+            wanted = list(range(read + 1, left[-1] + 1))
+            allowed.append(lambda outcome: outcome == wanted)
+            if len(left) < left[-1]:
+                allowed.append(lambda outcome: isinstance(outcome, PositionExpiredError))
+        return allowed
+
+
+Ask = Callable[[], list[int]]
+"""Reads what is there, from a position or the state on: its keys; none if the reader waits for more."""
+
+
+def _scanned(builder: StreamReadBuilder) -> list[int]:
+    with builder.new_streaming_scan() as scan:
+        return _polled(builder, scan)
+
+
+def _polled(builder: StreamReadBuilder, scan: Any) -> list[int]:
+    return [key for _ in range(POLLS) for key in keys(builder.new_read(), available(scan))]
+
+
+def _held(table: DroppedTable, after: int) -> Ask:
+    """A scan that was open before the drop."""
+    builder = table.builder(after)
+    scan = builder.new_streaming_scan()
+    if after == COMMITS:
+        assert scan.plan() is None
+    return lambda: _polled(builder, scan)
+
+
+def _ended(builder: StreamReadBuilder) -> list[int]:
+    with builder.open_sync() as stream:
+        return [key for batch in stream for key in batch.rows["k"].to_pylist()]
+
+
+def _copy(table: DroppedTable, after: int) -> Ask:
+    """A copy that has come to a snapshot."""
+    target = DictTarget()
+    builder = StreamReadBuilder(table.handle()).with_start(snapshot_id=after, full=True)
+    replicate(builder.with_end(snapshot_id=after), target)
+
+    def ask() -> list[int]:
+        replicate(StreamReadBuilder(table.handle()).with_end(latest=True), target)
+        return [key for key in sorted(target.rows) if key > after]
+
+    return ask
+
+
+def _live(table: DroppedTable) -> list[int]:
+    with table.builder(None).open_live_sync() as live:
+        found: list[int] = live.to_arrow()["k"].to_pylist()
+        return found
+
+
+READERS: dict[str, tuple[int, Callable[[DroppedTable], Ask]]] = {
+    "scan that was open, at the end": (COMMITS, lambda table: _held(table, COMMITS)),
+    "scan that was open, behind": (1, lambda table: _held(table, 1)),
+    "scan, at the end": (COMMITS, lambda table: lambda: _scanned(table.builder(COMMITS))),
+    "scan, behind": (1, lambda table: lambda: _scanned(table.builder(1))),
+    "stream with an end, at the end": (
+        COMMITS,
+        lambda table: lambda: _ended(table.builder(COMMITS).with_end(latest=True)),
+    ),
+    "stream with an end, behind": (1, lambda table: lambda: _ended(table.builder(1).with_end(latest=True))),
+    "stream of the state": (0, lambda table: lambda: _ended(table.builder(None).with_end(latest=True))),
+    "live table": (0, lambda table: lambda: _live(table)),
+    "copy, at the end": (COMMITS, lambda table: _copy(table, COMMITS)),
+    "copy, behind": (1, lambda table: _copy(table, 1)),
+    "changes": (1, lambda table: lambda: _ended(StreamReadBuilder(table.handle()).with_range(1, COMMITS))),
+}
+"""Each with the snapshot that it has read last, and what makes one before the drop."""
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, list[Position]]:
+    """A table with a snapshot for each key from 1 on, and the position after each."""
+    table = Table(tmp_path_factory.mktemp("dropped"), columns=KEYED, primary_keys=["k"], bucket="1")
+    table.commit_each(range(1, COMMITS + 1))
+    with table.builder().with_start("earliest").with_catch_up("replay").new_streaming_scan() as scan:
+        return table, [Position("", 1), *(plan.position for plan in available(scan))]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_no_reader_takes_a_table_that_is_being_dropped_for_one_without_data(
+    original: tuple[Table, list[Position]], tmp_path: Path, order: str, reader: str
+) -> None:
+    table = DroppedTable(*original, tmp_path / "t")
+    files = ORDERS[order]([path for path in table.path.rglob("*") if path.is_file()])
+    read, prepare = READERS[reader]
+    for file, ask in [(file, prepare(table)) for file in files]:
+        file.unlink()
+        outcome: Any
+        try:
+            outcome = ask()
+        except PaimonStreamError as error:
+            outcome = error
+        allowed = table.allowed(read, is_given=reader == "changes")
+        assert any(allows(outcome) for allows in allowed), f"without {file.relative_to(table.path)}: {outcome!r}"
+    assert isinstance(outcome, TableChangedError) and "dropped" in str(outcome)
+    assert not any(path.is_file() for path in table.path.rglob("*")), "a reader has written into the table"
+
+
+@pytest.mark.parametrize("gone", [["."], ["consumer", "schema"], ["consumer", "snapshot"]], ids="-".join)
+def test_a_consumer_whose_file_went_with_the_table_blames_no_other_reader(tmp_path: Path, gone: list[str]) -> None:
+    table = Table(tmp_path)
+    table.commit_each(range(1, COMMITS + 1))
+    builder = table.builder().with_start("earliest").with_catch_up("replay").with_consumer_id("etl")
+    with builder.new_streaming_scan() as scan:
+        for _ in range(2):
+            assert scan.plan() is not None
+        for each in gone:
+            shutil.rmtree(table.path / each)
+        with pytest.raises(TableChangedError, match="dropped"):
+            available(scan)
+    assert not (table.path / "consumer").exists()
