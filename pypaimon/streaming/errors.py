@@ -147,6 +147,7 @@ class PositionExpiredError(PaimonStreamError, LookupError):
         latest: Id of the latest snapshot; None if there is none.
         earliest_needs_it: Whether the earliest snapshot retracts rows of the wanted one, and so cannot be read without
             it. A consumer whose next snapshot is the earliest one does not protect the one before.
+        is_batch: Whether a state or a range was to be read, which cannot continue at another snapshot.
     """
 
     def __init__(
@@ -156,12 +157,14 @@ class PositionExpiredError(PaimonStreamError, LookupError):
         latest: int | None,
         detail: str = "",
         earliest_needs_it: bool = False,
+        is_batch: bool = False,
     ) -> None:
         self.wanted = wanted
         self.earliest = earliest
         self.latest = latest
         self.detail = detail
         self.earliest_needs_it = earliest_needs_it
+        self.is_batch = is_batch
         if earliest_needs_it:
             choices, keep = "on_expired='latest' | 'full'", "raise snapshot.time-retained."
         else:
@@ -171,11 +174,10 @@ class PositionExpiredError(PaimonStreamError, LookupError):
                 "unread snapshots."
             )
         message = f"Snapshot {wanted} has expired: the table now holds snapshots {earliest} to {latest}. {detail}"
-        super().__init__(
-            message.rstrip(),
-            advice=f"Choose where to continue with {choices}, or keep snapshots longer: {keep}",
-            option="with_on_expired",
-        )
+        advice = f"Choose where to continue with {choices}, or keep snapshots longer: {keep}"
+        if is_batch:
+            advice = "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained."
+        super().__init__(message.rstrip(), advice=advice, option=None if is_batch else "with_on_expired")
 
 
 class PositionBeyondLatestError(PaimonStreamError, LookupError):
@@ -186,12 +188,16 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
         latest: Id of the latest snapshot; None if there is none.
     """
 
-    def __init__(self, wanted: int, latest: int | None) -> None:
+    def __init__(self, wanted: int, latest: int | None, is_batch: bool = False) -> None:
         self.wanted = wanted
         self.latest = latest
+        text = f"Snapshot {wanted} is beyond the latest snapshot ({latest})."
+        if is_batch:
+            super().__init__(text, advice="Choose an earlier one.")
+            return
         super().__init__(
-            f"Snapshot {wanted} is beyond the latest snapshot ({latest}). The table was probably re-created or rolled "
-            "back since this position was saved, or the position belongs to another table or branch.",
+            f"{text} The table was probably re-created or rolled back since this position was saved, or the position "
+            "belongs to another table or branch.",
             advice="Check the position, or choose another start with with_start(...).",
             option="with_start",
         )

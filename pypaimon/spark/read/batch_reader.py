@@ -110,7 +110,7 @@ def _state_of(stream: ResolvedStream, snapshot: Snapshot) -> list[StreamSplit]:
     from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
     schema = stream.schema.copy(new_options={**stream.schema.options, option_keys.CHANGELOG_PRODUCER.name: "none"})
-    with SnapshotRangeValidator(stream.directory, False).reading(snapshot):
+    with SnapshotRangeValidator(stream.directory, False, is_batch=True).reading(snapshot):
         return SnapshotPlans(stream.directory, schema, stream.options).full(snapshot).splits
 
 

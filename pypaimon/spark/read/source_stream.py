@@ -61,7 +61,7 @@ def snapshot_with_id(directory: TableDirectory, snapshot_id: int) -> Snapshot:
     """
     found = directory.snapshots.try_get(snapshot_id)
     if found is None:
-        raise SnapshotRangeValidator(directory, with_changelogs=False).absent(snapshot_id)
+        raise SnapshotRangeValidator(directory, with_changelogs=False, is_batch=True).absent(snapshot_id)
     return found
 
 

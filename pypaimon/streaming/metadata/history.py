@@ -27,10 +27,15 @@ RANGE_CHECK_INTERVAL = 16
 
 
 class SnapshotRangeValidator:
-    """Checks positions against the existing snapshots. Each check sends requests."""
+    """Checks positions against the existing snapshots. Each check sends requests.
 
-    def __init__(self, directory: TableDirectory, with_changelogs: bool) -> None:
+    Args:
+        is_batch: Whether a state or a range is read, not a stream, for the advice of errors.
+    """
+
+    def __init__(self, directory: TableDirectory, with_changelogs: bool, is_batch: bool = False) -> None:
         self._directory = directory
+        self._is_batch = is_batch
         self.with_changelogs = with_changelogs
         self._log = StreamLog.of(__name__, directory.table)
 
@@ -105,11 +110,12 @@ class SnapshotRangeValidator:
         """The error for a snapshot that is not in the table: it has expired, or the table ends before it."""
         latest = self.latest_id()
         if wanted > (latest or 0):
-            return self.diagnosed(PositionBeyondLatestError(wanted, latest))
+            return self.diagnosed(PositionBeyondLatestError(wanted, latest, self._is_batch))
         return self.expired(wanted)
 
     def expired(self, wanted: int, detail: str = "") -> PaimonStreamError:
-        return self.diagnosed(PositionExpiredError(wanted, self.earliest_id(), self.latest_id(), detail))
+        ends = self.earliest_id(), self.latest_id()
+        return self.diagnosed(PositionExpiredError(wanted, *ends, detail, is_batch=self._is_batch))
 
     def begin_identity(self) -> Callable[[], None]:
         """As `check_identity`, but the request is sent at once, and the returned function waits for it and raises."""

@@ -60,7 +60,7 @@ class RangeScanner:
     def __init__(self, directory: TableDirectory, traits: TableTraits, options: TableOptions, between: Between) -> None:
         self._directory = directory
         self._snapshots = directory.snapshots
-        self._checks = SnapshotRangeValidator(directory, with_changelogs=False)
+        self._checks = SnapshotRangeValidator(directory, with_changelogs=False, is_batch=True)
         self._traits = traits
         self._options = options
         self._between = between

@@ -103,7 +103,9 @@ class Planner:
         given = options.follow_up_scanner if self._range is None else self._range.follow_up
         self._follow_up = FollowUp(follow_up_scanner(self.traits, given), options)
         self._bounds = Bounds(options, now_millis)
-        self.checks = SnapshotRangeValidator(directory, self.traits.decoupled_changelog)
+        self.checks = SnapshotRangeValidator(
+            directory, self.traits.decoupled_changelog, is_batch=self._range is not None
+        )
         self.log = PlannerLog(directory.table)
         self._builder = PlanBuilder(
             directory, schemas, self._follow_up, self._bounds, self.checks, self.log, kept_units
