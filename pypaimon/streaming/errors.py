@@ -147,7 +147,6 @@ class PositionExpiredError(PaimonStreamError, LookupError):
         latest: Id of the latest snapshot; None if there is none.
         earliest_needs_it: Whether the earliest snapshot retracts rows of the wanted one, and so cannot be read without
             it. A consumer whose next snapshot is the earliest one does not protect the one before.
-        is_batch: Whether a state or a range was to be read, which cannot continue at another snapshot.
     """
 
     def __init__(
@@ -157,14 +156,13 @@ class PositionExpiredError(PaimonStreamError, LookupError):
         latest: int | None,
         detail: str = "",
         earliest_needs_it: bool = False,
-        is_batch: bool = False,
+        advice: str | None = None,
     ) -> None:
         self.wanted = wanted
         self.earliest = earliest
         self.latest = latest
         self.detail = detail
         self.earliest_needs_it = earliest_needs_it
-        self.is_batch = is_batch
         if earliest_needs_it:
             choices, keep = "on_expired='latest' | 'full'", "raise snapshot.time-retained."
         else:
@@ -174,10 +172,9 @@ class PositionExpiredError(PaimonStreamError, LookupError):
                 "unread snapshots."
             )
         message = f"Snapshot {wanted} has expired: the table now holds snapshots {earliest} to {latest}. {detail}"
-        advice = f"Choose where to continue with {choices}, or keep snapshots longer: {keep}"
-        if is_batch:
-            advice = "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained."
-        super().__init__(message.rstrip(), advice=advice, option=None if is_batch else "with_on_expired")
+        given = f"Choose where to continue with {choices}, or keep snapshots longer: {keep}"
+        option = "with_on_expired" if advice is None else None
+        super().__init__(message.rstrip(), advice=advice or given, option=option)
 
 
 class PositionBeyondLatestError(PaimonStreamError, LookupError):

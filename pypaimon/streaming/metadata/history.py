@@ -26,16 +26,23 @@ RANGE_CHECK_INTERVAL = 16
 """Polls in a row that found nothing between two checks of the range (Java's `NextSnapshotFetcher`)."""
 
 
+FOR_BATCHES = "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained."
+FOR_GROUPS = (
+    "Continue with `paimon-stream consumers reset TABLE GROUP --to earliest`, which leaves a gap, or keep snapshots "
+    "longer: raise snapshot.time-retained or changelog.time-retained."
+)
+
+
 class SnapshotRangeValidator:
     """Checks positions against the existing snapshots. Each check sends requests.
 
     Args:
-        is_batch: Whether a state or a range is read, not a stream, for the advice of errors.
+        after_expiry: The advice for readers that have no `with_on_expired`: a batch, a range or a group.
     """
 
-    def __init__(self, directory: TableDirectory, with_changelogs: bool, is_batch: bool = False) -> None:
+    def __init__(self, directory: TableDirectory, with_changelogs: bool, after_expiry: str | None = None) -> None:
         self._directory = directory
-        self._is_batch = is_batch
+        self.after_expiry = after_expiry
         self.with_changelogs = with_changelogs
         self._log = StreamLog.of(__name__, directory.table)
 
@@ -110,12 +117,12 @@ class SnapshotRangeValidator:
         """The error for a snapshot that is not in the table: it has expired, or the table ends before it."""
         latest = self.latest_id()
         if wanted > (latest or 0):
-            return self.diagnosed(PositionBeyondLatestError(wanted, latest, self._is_batch))
+            return self.diagnosed(PositionBeyondLatestError(wanted, latest, self.after_expiry == FOR_BATCHES))
         return self.expired(wanted)
 
     def expired(self, wanted: int, detail: str = "") -> PaimonStreamError:
         ends = self.earliest_id(), self.latest_id()
-        return self.diagnosed(PositionExpiredError(wanted, *ends, detail, is_batch=self._is_batch))
+        return self.diagnosed(PositionExpiredError(wanted, *ends, detail, advice=self.after_expiry))
 
     def begin_identity(self) -> Callable[[], None]:
         """As `check_identity`, but the request is sent at once, and the returned function waits for it and raises."""
