@@ -156,6 +156,7 @@ class PositionExpiredError(PaimonStreamError, LookupError):
         latest: int | None,
         detail: str = "",
         earliest_needs_it: bool = False,
+        advice: str | None = None,
     ) -> None:
         self.wanted = wanted
         self.earliest = earliest
@@ -171,11 +172,9 @@ class PositionExpiredError(PaimonStreamError, LookupError):
                 "unread snapshots."
             )
         message = f"Snapshot {wanted} has expired: the table now holds snapshots {earliest} to {latest}. {detail}"
-        super().__init__(
-            message.rstrip(),
-            advice=f"Choose where to continue with {choices}, or keep snapshots longer: {keep}",
-            option="with_on_expired",
-        )
+        given = f"Choose where to continue with {choices}, or keep snapshots longer: {keep}"
+        option = "with_on_expired" if advice is None else None
+        super().__init__(message.rstrip(), advice=advice or given, option=option)
 
 
 class PositionBeyondLatestError(PaimonStreamError, LookupError):
@@ -186,13 +185,16 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
         latest: Id of the latest snapshot; None if there is none.
     """
 
-    def __init__(self, wanted: int, latest: int | None) -> None:
+    def __init__(self, wanted: int, latest: int | None, is_batch: bool = False) -> None:
         self.wanted = wanted
         self.latest = latest
+        text = f"Snapshot {wanted} is beyond the latest snapshot ({latest})."
+        if is_batch:
+            super().__init__(text, advice="Choose an earlier one.")
+            return
         super().__init__(
-            f"Snapshot {wanted} is beyond the latest snapshot ({latest}). The table was probably re-created or rolled "
-            "back since this position was saved, or is being dropped, or the position belongs to another table or "
-            "branch.",
+            f"{text} The table was probably re-created or rolled back since this position was saved, or is being dropped, "
+            "or the position belongs to another table or branch.",
             advice="Check the position, or choose another start with with_start(...).",
             option="with_start",
         )

@@ -289,7 +289,7 @@ class TableChanges:
             columns: list[str] | None, predicate: polars.Expr | None, most: int | None, _: int | None
         ) -> Iterator[polars.DataFrame]:
             builder = self._builder.copy()
-            if columns is not None:
+            if columns is not None and not compares:
                 builder.with_projection([name for name in columns if name in stored] or stored[:1])
             with builder.open_sync() as stream:
                 for batch in stream:
@@ -302,6 +302,9 @@ class TableChanges:
                         return
 
         stored = [name for name in schema.names if name != ROW_KIND]
+        between, keys = self._builder._spec.between, self._builder.table.table_schema.primary_keys
+        # A row that differs only in a column that the query leaves out has changed, too.
+        compares = bool(keys) and between is not None and between.may_compare
         return register_io_source(frames, schema=polars_frame([], schema).schema)
 
 

@@ -46,6 +46,7 @@ _ADVICE = {
     "with_on_schema_change": "Start the program again.",
     "with_start of a database": "Leave --start out.",
     "with_projection": "Leave such columns out with --columns.",
+    "with_range": "Leave the option out.",
     "with_raw": None,
     "with_start": "Choose where to continue with --start, or with paimon-stream consumers reset.",
     "with_start: position": "Start the program again.",
@@ -80,7 +81,7 @@ def text_of(error: BaseException, *, of_tables: bool = False) -> str:
 
 
 def _advice(error: PaimonStreamError, of_tables: bool) -> str | None:
-    if isinstance(error, PositionExpiredError):
+    if isinstance(error, PositionExpiredError) and error.option is not None:
         return _after_expiry(error)
     if error.advice is None or error.option is None:
         return error.advice

@@ -48,8 +48,8 @@ def format_option(command: C) -> C:
 
 def console() -> Console:
     """stdout: in colour on a terminal, with unwrapped lines elsewhere."""
-    stdout = _Stdout(highlight=False)
-    return stdout if stdout.is_terminal else _Stdout(highlight=False, width=_WIDE)
+    stdout = _Stdout(highlight=False, markup=False, emoji=False)
+    return stdout if stdout.is_terminal else _Stdout(highlight=False, markup=False, emoji=False, width=_WIDE)
 
 
 def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: str) -> None:

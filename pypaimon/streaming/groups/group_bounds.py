@@ -16,6 +16,7 @@ from pypaimon.streaming.errors import (
     TableChangedError,
 )
 from pypaimon.streaming.groups.group_files import GroupState
+from pypaimon.streaming.metadata.history import FOR_GROUPS
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position, of_table
 from pypaimon.streaming.options.between import End
 from pypaimon.streaming.planning.planner_state import ReadingFull
@@ -27,6 +28,7 @@ class GroupStart:
 
     def __init__(self, parts: ScanParts, group_id: str) -> None:
         self._planner = parts.planner
+        self._planner.checks.after_expiry = FOR_GROUPS
         self._manager = consumers_of(parts.directory)
         self._identity = parts.directory.identity
         self._tag = parts.options.start.tag

@@ -26,6 +26,11 @@ RANGE_CHECK_INTERVAL = 16
 """Polls in a row that found nothing between two checks of the range (Java's `NextSnapshotFetcher`)."""
 
 
+FOR_BATCHES = "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained."
+FOR_GROUPS = (
+    "Continue with `paimon-stream consumers reset TABLE GROUP --to earliest`, which leaves a gap, or keep snapshots "
+    "longer: raise snapshot.time-retained or changelog.time-retained."
+)
 _UNDO = "Decide what to undo, then choose another start with with_start(...), or reset the consumer or group."
 _RESTORE = (
     "Once the file is restored the stream continues at this position. If the table is being dropped, a later call says "
@@ -34,10 +39,15 @@ _RESTORE = (
 
 
 class SnapshotRangeValidator:
-    """Checks positions against the existing snapshots. Each check sends requests."""
+    """Checks positions against the existing snapshots. Each check sends requests.
 
-    def __init__(self, directory: TableDirectory, with_changelogs: bool) -> None:
+    Args:
+        after_expiry: The advice for readers that have no `with_on_expired`: a batch, a range or a group.
+    """
+
+    def __init__(self, directory: TableDirectory, with_changelogs: bool, after_expiry: str | None = None) -> None:
         self._directory = directory
+        self.after_expiry = after_expiry
         self.with_changelogs = with_changelogs
         self._log = StreamLog.of(__name__, directory.table)
 
@@ -110,7 +120,7 @@ class SnapshotRangeValidator:
                 any was.
         """
         if read is None:
-            return self.diagnosed(PositionBeyondLatestError(wanted, latest))
+            return self.diagnosed(PositionBeyondLatestError(wanted, latest, self.after_expiry == FOR_BATCHES))
         if latest is None:
             return self.emptied()
         return self.diagnosed(
@@ -162,7 +172,7 @@ class SnapshotRangeValidator:
         earliest, latest = self.earliest_id(), self.latest_id()
         if latest is None:
             return self.emptied()
-        return self.diagnosed(PositionExpiredError(wanted, earliest, latest, detail))
+        return self.diagnosed(PositionExpiredError(wanted, earliest, latest, detail, advice=self.after_expiry))
 
     def begin_identity(self) -> Callable[[], None]:
         """As `check_identity`, but the request is sent at once, and the returned function waits for it and raises."""

@@ -58,6 +58,12 @@ class Between:
     tag_to_snapshot: bool = False
     kinds: bool = False
 
+    @property
+    def may_compare(self) -> bool:
+        """Whether it may be a difference of two states: texts are tags, or ids, only once they were looked up."""
+        by_tags = isinstance(self.end, str) and not self.tag_to_snapshot
+        return by_tags or self.mode is BetweenMode.DIFF
+
     def __post_init__(self) -> None:
         start, end = self.start, self.end
         if isinstance(start, int) and isinstance(end, int) and end < start:

@@ -316,7 +316,11 @@ def start_of_options(options: TableOptions) -> Start:
     if mode == "latest-delta":
         raise StreamConfigError("'latest-delta' scan mode is only supported for batch sources.")
     if mode == "incremental":
-        raise StreamConfigError("Cannot read incremental in streaming mode.")
+        raise StreamConfigError(
+            "Cannot read incremental in streaming mode.",
+            advice="Give the range to the builder, with_range(...), and leave out the option.",
+            option="with_range",
+        )
     if mode == "from-snapshot" and _TAG.set_as(options):
         raise StreamConfigError(
             "Cannot scan from tag in streaming mode.",

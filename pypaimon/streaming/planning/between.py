@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.fingerprints import is_same_history
-from pypaimon.streaming.metadata.history import SnapshotRangeValidator
+from pypaimon.streaming.metadata.history import FOR_BATCHES, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -60,7 +60,7 @@ class RangeScanner:
     def __init__(self, directory: TableDirectory, traits: TableTraits, options: TableOptions, between: Between) -> None:
         self._directory = directory
         self._snapshots = directory.snapshots
-        self._checks = SnapshotRangeValidator(directory, with_changelogs=False)
+        self._checks = SnapshotRangeValidator(directory, with_changelogs=False, after_expiry=FOR_BATCHES)
         self._traits = traits
         self._options = options
         self._between = between

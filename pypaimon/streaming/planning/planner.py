@@ -24,7 +24,7 @@ from dataclasses import replace
 from pypaimon.streaming.errors import PaimonStreamError, PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.io.conditional_writes import is_local
-from pypaimon.streaming.metadata.history import SnapshotRangeValidator
+from pypaimon.streaming.metadata.history import FOR_BATCHES, FOR_GROUPS, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -103,7 +103,9 @@ class Planner:
         given = options.follow_up_scanner if self._range is None else self._range.follow_up
         self._follow_up = FollowUp(follow_up_scanner(self.traits, given), options)
         self._bounds = Bounds(options, now_millis)
-        self.checks = SnapshotRangeValidator(directory, self.traits.decoupled_changelog)
+        after_expiry = FOR_GROUPS if options.slots is not None else None
+        after_expiry = after_expiry if self._range is None else FOR_BATCHES
+        self.checks = SnapshotRangeValidator(directory, self.traits.decoupled_changelog, after_expiry)
         self.log = PlannerLog(directory.table)
         self._builder = PlanBuilder(
             directory, schemas, self._follow_up, self._bounds, self.checks, self.log, kept_units

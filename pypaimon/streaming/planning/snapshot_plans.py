@@ -37,6 +37,7 @@ from pypaimon.streaming.planning.units import (
     in_canonical_order,
     keys_move,
     lone_files,
+    on_each_side,
     sides,
     whole_buckets,
     whole_row_id_groups,
@@ -154,6 +155,9 @@ class SnapshotPlans:
     def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: ReadUnit | None = None) -> PlannedSplits:
         """What an OVERWRITE snapshot replaced: the rows of the files before are retracted, then the new ones come.
 
+        In a bucket of which other files stay, such as after a rollback by a new snapshot, a removed file may have
+        hidden rows of those that stay. So all rows of such a bucket are retracted, and those that it has now come.
+
         Deletion vectors count on both sides, so that rows that were deleted before are not retracted. If a key may be
         in another bucket afterwards, limits do not cut the snapshot, because a later plan would retract rows that an
         earlier one has brought. Java's rules: docs/java-semantics.md#overwrites.
@@ -167,15 +171,19 @@ class SnapshotPlans:
 
         def plan() -> PlannedUnits:
             entries = self._entries(snapshot.delta_manifest_list)
-            both = pa.concat_tables([_of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)])
+            old, new = _of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)
+            # A file on both sides was only moved to another level.
+            old, new = without(old, new), without(new, old)
+            changed = pa.concat_tables([old, new])
+            same_buckets = _in_buckets_of(changed, whole_partitions=keys_move(changed))
+            base = self._entries(snapshot.base_manifest_list, kept=same_buckets)
+            staying = without(live(pa.concat_tables([base, same_buckets(entries)])), new)
+            both = sides(pa.concat_tables([staying, old]), pa.concat_tables([staying, new]))
             units = self.ordered(both, whole_snapshot if keys_move(both) else whole_buckets)
             return self._pruned(units, "delta", snapshot, before)
 
         planned, chosen, last = self.next_part(snapshot, "overwrite", after, plan)
-        entries = planned.units.chosen(chosen)
-        old, new = _of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)
-        # A file on both sides was only moved to another level.
-        old, new = without(old, new), without(new, old)
+        old, new = on_each_side(planned.units.chosen(chosen))
         splits = self.factory.replaced(
             SplitMode.OVERWRITE, old, new, snapshot.id, planned.deletions_before, planned.deletions
         )
@@ -389,3 +397,15 @@ class SnapshotPlans:
 
 def _of_kind(entries: pa.Table, kind: EntryKind) -> pa.Table:
     return entries.filter(pc.equal(entries["kind"], kind))
+
+
+def _in_buckets_of(changed: pa.Table, *, whole_partitions: bool) -> Callable[[pa.Table], pa.Table]:
+    """Keeps entries of the buckets, or else of the partitions, of other entries."""
+    columns = ["partition"] if whole_partitions else ["partition", "bucket"]
+    named = {*zip(*changed.select(columns).to_pydict().values(), strict=True)}
+
+    def kept(entries: pa.Table) -> pa.Table:
+        places = zip(*entries.select(columns).to_pydict().values(), strict=True)
+        return filtered(entries, np.fromiter((place in named for place in places), np.bool_, entries.num_rows))
+
+    return kept

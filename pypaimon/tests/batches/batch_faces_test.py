@@ -137,6 +137,11 @@ def test_a_range_of_changes_is_read_by_polars_and_duckdb(table: Any) -> None:
     assert lazy.select("_row_kind").head(2).collect().rows() == [("-U",), ("+U",)]
     assert lazy.with_row_index().select("index").collect().rows() == [(0,), (1,), (2,)]
     assert scan_changes(table, 4, 4).lazy().collect().rows() == []
+    for snapshot in (1, 4):
+        table.create_tag(f"at-{snapshot}", snapshot)
+    for compared in (scan_changes(table, 1, 4, "diff"), scan_changes(table, "at-1", "at-4")):
+        whole, ids = compared.lazy().collect(), compared.lazy().select("_row_kind", "id").collect()
+        assert ids.rows() == whole.select("_row_kind", "id").rows() == [("-U", 1), ("+U", 1), ("-D", 2)]
     with pytest.raises(StreamConfigError, match=r"all"):
         scan_changes(table, 1, 4, "all")  # type: ignore[arg-type]
 

@@ -40,7 +40,7 @@ def test_partitions_are_listed_dropped_and_marked(program: Program, table: Table
     assert [path.parent.name for path in table.path.rglob("_SUCCESS")] == ["h=3"]
 
 
-ODD = [("a/b=c", 1), ("a=b,c=d", 2), ("x/h=9", 3), (None, 4), ("{}", 5), ("a, h", 6)]
+ODD = [("a/b=c", 1), ("a=b,c=d", 2), ("x/h=9", 3), (None, 4), ("{}", 5), ("a, h", 6), ("[/x] :smile:", 7)]
 
 
 def test_what_is_listed_names_the_same_partitions(program: Program, tmp_path: Path) -> None:
@@ -49,6 +49,7 @@ def test_what_is_listed_names_the_same_partitions(program: Program, tmp_path: Pa
     for number, partition in enumerate(ODD):
         table.commit([(*partition, number)])
     listed = [json.loads(line) for line in program("partitions", "list", "db.odd", "--format", "json").out.splitlines()]
+    assert "p=[/x] :smile:/h=7 " in program("partitions", "list", "db.odd").out
     of_null = next(each for each in listed if each["values"]["p"] is None)
     assert of_null["partition"] == "p=nothing/h=4"
     assert "(p=nothing/h=4)" in program("partitions", "drop", "db.odd", "p=nothing", "--dry-run").out

@@ -305,7 +305,7 @@ def test_saved_progress_whose_snapshot_has_expired_is_an_error(written: Table) -
     manager = ConsumerManager(written.handle().file_io, str(written.path))
     manager.reset_consumer("etl", Consumer(1))
     written.expire(2)
-    with pytest.raises(PositionExpiredError), group(written).open_sync() as stream:
+    with pytest.raises(PositionExpiredError, match="consumers reset TABLE GROUP"), group(written).open_sync() as stream:
         next(stream)
 
 

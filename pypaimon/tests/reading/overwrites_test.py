@@ -1,4 +1,4 @@
-"""An OVERWRITE that brings keys to other buckets: all that it took away comes before all that it brought."""
+"""An OVERWRITE of a table with a primary key: what it took away comes first, whatever buckets keys and files are in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import pyarrow as pa
 import pytest
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import DictTarget, Position, StreamReadBuilder, stream_read_builder, stream_write_builder
+from pypaimon.streaming import (
+    DictTarget,
+    Position,
+    StreamReadBuilder,
+    compact,
+    rollback,
+    stream_read_builder,
+    stream_write_builder,
+)
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
 from support.tables.handles import write_by_pypaimon, write_with
@@ -117,3 +125,22 @@ def test_buckets_that_stay_are_parts_of_their_own(tmp_path: Path) -> None:
         for batch in batches:
             target.apply(batch)
     assert sorted(target.rows) == [*range(1, KEYS)]
+
+
+@pytest.mark.parametrize("producer", ["input", "none"])
+@pytest.mark.parametrize("buckets", ["1", "-1", "-2"])
+@pytest.mark.parametrize("limits", [{}, {"max_splits": 1}], ids=str)
+def test_rows_that_removed_files_hid_are_there_again(
+    tmp_path: Path, producer: str, buckets: str, limits: dict[str, int]
+) -> None:
+    table = SmallTable(tmp_path, options={"bucket": buckets, "changelog-producer": producer})
+    table.commit({"id": 1, "name": "first"}, {"id": 2, "name": "first"})
+    compact(table.table)  # out of bucket -2
+    first = table.rows()
+    latest = table.commit({"id": 2, "name": "second"}, {"id": 3, "name": "second"}, ("-D", {"id": 1}))
+    rollback(table.table, snapshot_id=latest - 1, as_latest=True)
+    target = DictTarget("id")
+    with stream(table).with_limits(**limits).open_sync() as batches:
+        for batch in batches:
+            target.apply(batch)
+    assert {key: row["name"] for key, row in target.rows.items()} == {row["id"]: row["name"] for row in first}
