@@ -34,8 +34,8 @@ class _Bytes:
         return _Bytes(self.values, rows if self.held is None else self.held & rows)
 
 
-_Part = _Bytes | pa.LargeBinaryArray
-"""A part of each row; null where an array has nothing."""
+_Part = Any
+"""A part of each row: `_Bytes`, or an array of bytes, null where it has nothing."""
 
 
 def encoded_records(columns: list[pa.Array], fields: list[pa.Field], rows: int) -> pa.LargeBinaryArray:
@@ -123,7 +123,7 @@ def _decimal(column: pa.Array) -> Iterator[_Bytes]:
         left_out = left_out & (byte == np.uint8(0xFF) * negative) & (next_one >> 7 == negative)
         held.append(~left_out)
     held.append(np.ones(len(column), np.bool_))
-    yield from _long(np.sum(held, axis=0, dtype=np.int64))
+    yield from _long(np.asarray(np.sum(held, axis=0, dtype=np.int64)))
     yield from (_Bytes(byte, rows) for byte, rows in zip(digits, held, strict=True) if rows.any())
 
 
