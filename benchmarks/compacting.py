@@ -1,22 +1,26 @@
-"""Compaction: rows a second compared with live Java, bytes read, and the gain for readers."""
+"""Compaction: time compared with pyarrow, rows a second compared with live Java, bytes read, the gain for readers."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pypaimon import CatalogFactory
 
 from benchmarks import java_peer
 from benchmarks.java_peer import CountingFileIO, JavaTable
 from benchmarks.measuring import Figure, worked
-from benchmarks.tables import SCHEMA, some_rows
+from benchmarks.tables import SCHEMA, catalog, create, some_rows
+from benchmarks.writing import encode
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder, table_files
 
 ROWS = 1_000_000
+_FILE_ROWS = 200_000
 COMMITS = 8
 ROUNDS = 3
 WARM = 3
@@ -52,8 +56,40 @@ CASES: tuple[tuple[str, bool, dict[str, str], float], ...] = (
 
 
 def figures(directory: Path) -> list[Figure]:
-    """All of this area; nothing where there is no live Java."""
-    return list(_beside_java(directory)) if java_peer.is_there() else []
+    """All of this area; what is compared with Java only where there is a live one."""
+    return [*_beside_pyarrow(directory), *(_beside_java(directory) if java_peer.is_there() else ())]
+
+
+def _beside_pyarrow(directory: Path) -> Iterator[Figure]:
+    """A full compaction of eight files with different keys, compared with decoding them and encoding the result."""
+    table = create(catalog(directory / "alone"), "t", primary_keys=["id"], options=_BUCKET | {"write-only": "true"})
+    with stream_write_builder(table).open_sync() as writer:
+        for number in range(COMMITS):
+            writer.write(some_rows(_FILE_ROWS, number, _FILE_ROWS * COMMITS * 5))
+            writer.commit()
+    home, kept = Path(str(table.table_path)), directory / "kept"
+    shutil.copytree(home, kept)
+    files = list(kept.rglob("data-*.parquet"))
+    compact(table, full=True)
+    result = pa.concat_tables(
+        pq.read_table(path) for path in home.rglob("data-*.parquet") if path.name not in {file.name for file in files}
+    ).combine_chunks()
+    ours, alone = [], []
+    for _ in range(9):
+        shutil.rmtree(home)
+        shutil.copytree(kept, home)
+        ours.append(worked(lambda: compact(table, full=True)))
+        alone.append(worked(lambda: _decode_and_encode(files, result)))
+    share = median(one / other for one, other in zip(ours, alone, strict=True))
+    measure = f"full compaction of {COMMITS} x {_FILE_ROWS:,} rows, processor time"
+    peer = "decoded and encoded alone"
+    yield Figure(measure, median(ours), "s", "1.39 of it", share <= 1.39, median(ours) / share, peer)
+
+
+def _decode_and_encode(files: list[Path], result: pa.Table) -> None:
+    for path in files:
+        pq.ParquetFile(path).read(use_threads=False)
+    encode(result)
 
 
 def _beside_java(directory: Path) -> Iterator[Figure]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ import pyarrow as pa
 
 from benchmarks import rust_peer
 from benchmarks.following import s3_catalog, switched
-from benchmarks.measuring import PEER, Figure, timed, worked
+from benchmarks.measuring import PEER, Figure, compared, timed, worked
 from benchmarks.reading_lines import OURS
 from benchmarks.tables import SCHEMA, catalog, commit, create, some_rows
 from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming.formats.file_format import WriteSettings
+from pypaimon.streaming.formats.registry import new_file
 
 NATIVE_PEER = "native writer"
 NATIVE = {"write.native.enabled": "true"}
@@ -34,7 +37,7 @@ _JAVA_REQUESTS = 16
 
 def figures(directory: Path) -> list[Figure]:
     """All of this area."""
-    return [*_rates(directory), *_requests(), *_growth(directory)]
+    return [*_rates(directory), *_limits(directory), *_requests(), *_growth(directory)]
 
 
 # ---- rows ----
@@ -92,6 +95,42 @@ def _write(table: Any, rows: pa.Table) -> None:
 
 def _write_native(table: Any, rows: pa.Table) -> None:
     commit(table.copy(NATIVE), rows)
+
+
+def _limits(directory: Path) -> Iterator[Figure]:
+    """Rows of one bucket in any order, compared with what is left to be done without us."""
+    warehouse, numbers = catalog(directory / "limits"), count()
+    rows = some_rows(ROWS)
+    order = pa.array(np.random.default_rng(0).permutation(ROWS))
+    shuffled = rows.take(order)
+
+    def writing(**options: str) -> Callable[[], None]:
+        keyed: dict[str, Any] = {"primary_keys": ["id"], "options": options}
+        return lambda: _write(create(warehouse, f"t{next(numbers)}", **keyed), shuffled)
+
+    sides = {OURS: writing(bucket="-2"), "Parquet": writing(bucket="-2", **{"file.format": "parquet"})}
+    avro, share = compared(sides)
+    yield Figure(
+        "write postponed buckets, Avro", ROWS / avro, "rows/s", "0.5 of it", share >= 0.5, ROWS / avro / share,
+        "the same in Parquet", more_is_better=True,
+    )  # fmt: skip
+    records = rows.add_column(0, "_VALUE_KIND", pa.array(np.zeros(ROWS, np.int8)))
+    records = records.add_column(0, "_SEQUENCE_NUMBER", order).add_column(0, "_KEY_id", rows["id"])
+    ours, share = compared({OURS: writing(bucket="1"), "pyarrow": lambda: encode(records)})
+    gathered = median(worked(lambda: records.take(order)) for _ in range(ROUNDS))
+    least = 1 + gathered / (ours * share)
+    limit = f"rows in any order are gathered in that of their keys: pyarrow needs {least:.2f} for that and encoding"
+    yield Figure(
+        "write primary key, one bucket, processor time", ours, "s", "1.17 of it", share >= 1 / 1.17,
+        ours * share, "the sorted rows encoded alone", limit=limit if least > 1.17 else "",
+    )  # fmt: skip
+
+
+def encode(rows: pa.Table) -> None:
+    """Only encode rows, as a data file of ours: pyarrow's own settings would take longer."""
+    writer = new_file("parquet", io.BytesIO(), rows.schema, WriteSettings("zstd"))
+    writer.write(rows)
+    writer.close()
 
 
 # ---- commits ----

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedContentError, UnsupportedTableError
@@ -24,6 +26,7 @@ from pypaimon.streaming.formats.avro_container import (
     parsed_schema,
     stored_types,
 )
+from pypaimon.streaming.formats.avro_encoding import encoded_records, record_bounds
 from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.model.normal_form import normal_table
 
@@ -108,6 +111,8 @@ def _complex_type(avro: dict[str, Any]) -> pa.DataType:
 
 
 _BLOCK_BYTES = 64 << 10
+_PIECE_BYTES = 1 << 20
+"""Bytes of rows, as Arrow counts them, that are encoded at once: several times as many are in use meanwhile."""
 _CODEC_NAMES = {
     "none": "null", "null": "null", "zstd": "zstandard", "zstandard": "zstandard",
     "deflate": "deflate", "snappy": "snappy", "bzip2": "bzip2", "xz": "xz",
@@ -205,32 +210,55 @@ class AvroFileWriter:
     """One Avro data file that is being written; see `FormatWriter` and `Format.writer`."""
 
     def __init__(self, stream: Any, schema: pa.Schema, settings: WriteSettings) -> None:
-        # Late, because readers do not need it.
-        from fastavro.write import Writer
-
-        if settings.compression not in _CODEC_NAMES:
+        codec = _CODEC_NAMES.get(settings.compression)
+        if codec is None:
             raise StreamConfigError(
                 f"'file.compression' = '{settings.compression}': Avro files have {', '.join(_CODEC_NAMES)}."
             )
         self._stream = stream
         self.schema = pa.schema([field.with_type(_numbers(field.type, exact=True)) for field in schema])
         self._numbers = pa.schema([field.with_type(_numbers(field.type, exact=False)) for field in schema])
-        codec = _CODEC_NAMES[settings.compression]
-        level = settings.zstd_level if codec == "zstandard" else None
-        self._writer = Writer(stream, avro_schema(schema), codec=codec, compression_level=level)
+        zstd = pa.Codec("zstd", settings.zstd_level)
+        self._compress = _COMPRESS[codec] if codec != "zstandard" else lambda block: zstd.compress(block, asbytes=True)
+        self._sync = os.urandom(SYNC_SIZE)
+        self._held: list[tuple[int, bytes]] = []
+        self._held_bytes = 0
+        stream.write(encoded_header(json.dumps(avro_schema(schema)).encode(), codec, self._sync))
 
     def write(self, data: pa.Table) -> None:
-        names = data.schema.names
-        columns = normal_table(data, self._numbers).columns
-        for row in zip(*map(_values, columns), strict=True):
-            self._writer.write(dict(zip(names, row, strict=True)))
+        data = normal_table(data, self._numbers)
+        piece = max(1, _PIECE_BYTES * data.num_rows // max(1, data.nbytes))
+        for first in range(0, data.num_rows, piece):
+            rows = data.slice(first, piece).combine_chunks()
+            columns = [column.chunk(0) for column in rows.columns]
+            self._add(*record_bounds(encoded_records(columns, list(self._numbers), rows.num_rows)))
 
     def size(self) -> int:
         """Bytes so far, without the unfinished block."""
         return int(self._stream.tell())
 
     def close(self) -> None:
-        self._writer.flush()
+        if self._held:
+            self._end_block()
+
+    def _add(self, bounds: npt.NDArray[np.int64], records: Any) -> None:
+        first, rows = 0, len(bounds) - 1
+        while first < rows:
+            # Up to the record that fills the block.
+            end = int(np.searchsorted(bounds, bounds[first] + _BLOCK_BYTES - self._held_bytes))
+            end = min(max(end, first + 1), rows)
+            part = bytes(records[bounds[first] : bounds[end]])
+            self._held.append((end - first, part))
+            self._held_bytes += len(part)
+            if self._held_bytes >= _BLOCK_BYTES:
+                self._end_block()
+            first = end
+
+    def _end_block(self) -> None:
+        count = sum(count for count, _ in self._held)
+        content = self._compress(b"".join(part for _, part in self._held))
+        self._stream.write(encoded_block(count, content, self._sync))
+        self._held, self._held_bytes = [], 0
 
 
 def avro_schema(schema: pa.Schema) -> dict[str, Any]:
@@ -303,29 +331,8 @@ def _numbers(kind: pa.DataType, *, exact: bool) -> pa.DataType:
     if types.is_map(kind):
         key, item = (each.with_type(_numbers(each.type, exact=exact)) for each in (kind.key_field, kind.item_field))
         return pa.map_(key, item)
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return pa.list_(kind.value_field.with_type(_numbers(kind.value_type, exact=exact)))
     if types.is_struct(kind):
         return pa.struct([each.with_type(_numbers(each.type, exact=exact)) for each in kind])
     return kind
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    return [_value(each, column.type) for each in values] if pa.types.is_nested(column.type) else values
-
-
-def _value(value: Any, kind: pa.DataType) -> Any:
-    """A nested value with Avro's maps: dicts if keys are texts, lists of entries otherwise."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        pairs = [(key, _value(item, kind.item_type)) for key, item in value]
-        if pa.types.is_string(kind.key_type):
-            return dict(pairs)
-        return [{"key": _value(key, kind.key_type), "value": item} for key, item in pairs]
-    if pa.types.is_struct(kind):
-        return {field.name: _value(value[field.name], field.type) for field in kind}
-    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [_value(each, kind.value_type) for each in value]
-    return value

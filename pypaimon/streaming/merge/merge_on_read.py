@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.engines.engine import MergeEngine
 from pypaimon.streaming.merge.groups import Groups, Kinds, Mask, Merged, is_retract, take_or_null
-from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, numeric_codes, ranks
+from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, numeric_codes, ranks, stable_order
 from pypaimon.streaming.merge.runs import Chunk, chunks
 from pypaimon.streaming.merge.stages import Begin, few_runs
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER
@@ -64,7 +64,7 @@ def merge_records(batch: pa.RecordBatch, engine: MergeEngine) -> pa.RecordBatch:
     codec = KeyCodec(len(keys))
     codec.fit(keys)
     codes = codec.encode(keys)
-    order = np.argsort(codes, kind="stable")
+    order = stable_order(codes)
     chunk = Chunk(batch.take(pa.array(order)), codes[order], (batch.num_rows,))
     merged = _merge_chunk(chunk, engine, batch.schema.names, keep_deletes=True)
     return pa.RecordBatch.from_arrays(merged.columns, schema=batch.schema)

@@ -74,6 +74,22 @@ class KeyCodec:
         return np.ascontiguousarray(rows).view(f"S{width}").reshape(-1)
 
 
+def stable_order(codes: Codes) -> Ints:
+    """The order of codes that come in any order; equal ones stay as they are. Runs that ascend are faster with
+    `np.argsort`, which merges them.
+    """
+    count = len(codes)
+    if count and codes.dtype.kind in "iu":
+        least, bits = codes.min(), (count - 1).bit_length()
+        if int(codes.max()) - int(least) < 1 << 63 - bits:
+            # numpy sorts numbers ten times as fast as their places, so each number gets its place as its low bits.
+            order: Ints = codes.astype(np.int64) - least.astype(np.int64) << bits | np.arange(count)
+            order.sort()
+            order &= (1 << bits) - 1
+            return order
+    return np.argsort(codes, kind="stable")
+
+
 def numeric_codes(column: pa.Array) -> Codes | None:
     """Numbers in the order of the values, 0 for null; None for a type that cannot be a number."""
     kind = column.type

@@ -22,12 +22,14 @@ CHUNK_BYTES = 256 << 20
 
 
 def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
-    """The fewest runs of files without overlapping keys.
+    """The fewest runs of files without overlapping keys, the newest last.
 
     There are as many runs as files overlap at most, as in the widest section of Java's `IntervalPartition`. The files
     of a run are in key order and can be read one after the other.
     """
-    return fewest_runs((key_order(file.min_key), key_order(file.max_key), file) for file in files)
+    runs = fewest_runs((key_order(file.min_key), key_order(file.max_key), file) for file in files)
+    # So a merge mostly finds the records of a key in the order of their numbers, and need not sort them.
+    return sorted(runs, key=lambda run: max(file.max_sequence_number for file in run))
 
 
 def fewest_runs(ranges: Iterable[tuple[Any, Any, T]]) -> list[list[T]]:

@@ -113,7 +113,7 @@ def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator
     """The same records in at most `MOST_RUNS` runs; records of one key stay in the order of the given runs.
 
     Adjacent runs become one run with all their records, sorted but not merged, because the engine must see all records
-    of a key at once. As few runs as possible are joined, beginning at the end, where `sorted_runs` has the smallest.
+    of a key at once. As few runs as possible are joined, beginning at the end, where `sorted_runs` has the newest.
     Temporary files have no names and end with the context. Raises UnsortedRunError if the records of a run are not in
     order.
     """

@@ -49,6 +49,8 @@ class BucketKeys:
         return tuple(field.name for field in self.fields)
 
     def buckets_of(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+        if self.buckets == 1:
+            return np.zeros(len(columns[0]), np.int32)
         if self.by_remainder:
             (column,) = _typed(columns, self.fields)
             # A null counts as 0, which is how Java's rows store it.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+from decimal import Decimal
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
 from pypaimon.streaming.formats import avro_container
-from pypaimon.streaming.formats.avro_files import AvroWriter
+from pypaimon.streaming.formats.avro_files import AvroWriter, avro_schema
+from pypaimon.streaming.formats.file_format import WriteSettings
+from pypaimon.streaming.formats.registry import new_file
+from pypaimon.streaming.model.normal_form import normal_array, normal_table
+from support.samples import seeded
+from support.tables.sample_values import LEAVES, ArrowRows
 
 pytestmark = pytest.mark.slow
 
@@ -57,3 +64,74 @@ def test_a_record_that_does_not_fit_and_an_unknown_codec_are_errors() -> None:
         AvroWriter(SCHEMA, "null").encode({"id": "text"})
     with pytest.raises(ValueError, match="'brotli' is not known"):
         AvroWriter(SCHEMA, "brotli")
+
+
+@pytest.mark.parametrize("codec", ["none", "deflate", "bzip2", "xz", "zstd", "snappy"])
+def test_columns_become_the_records_of_fastavro(codec: str) -> None:
+    source = seeded(f"records of {codec}")
+    drawn = ArrowRows(source, [kind for kind in LEAVES if not pa.types.is_temporal(kind)])
+    for _ in range(50):
+        field = drawn.field(source.randint(0, 4))
+        arrays = [normal_array(drawn.laid_out(drawn.rows(field), field), field) for _ in range(2)]
+        check_records(pa.table([pa.chunked_array(arrays, field.type)], schema=pa.schema([field])), codec)
+
+
+def test_numbers_of_every_length_become_the_records_of_fastavro() -> None:
+    near = [sign * (1 << bits) + more for bits in range(63) for sign in (1, -1) for more in (-1, 0, 1)]
+    numbers = [*near, -(2**63), 2**63 - 1, None]
+    columns = {
+        f"int{bits}": pa.array(
+            [each if each is not None and abs(each) < 1 << (bits - 1) else None for each in numbers], f"int{bits}"
+        )
+        for bits in (8, 16, 32)
+    }
+    columns["int64"] = pa.array(numbers, pa.int64())
+    for name, scale in (("narrow", 0), ("wide", 18)):
+        # For these fastavro takes a byte more than Java.
+        longer = {-(1 << bits) for bits in range(7, 64, 8)}
+        digits = [None if each is None or each in longer else Decimal(each).scaleb(scale) for each in numbers]
+        columns[name] = pa.array(digits, pa.decimal128(38, 0))
+    columns["double"] = columns["int64"].cast(pa.float64(), safe=False)
+    columns["float"] = columns["int64"].cast(pa.float32(), safe=False)
+    check_records(pa.table(columns), "zstd")
+
+
+def test_rows_fill_blocks_however_they_come() -> None:
+    rows = 60_000
+    given = pa.table({"number": range(rows), "text": [f"text {number}" * (number % 9) for number in range(rows)]})
+    given = pa.concat_tables([given, pa.table({"number": [None], "text": ["x" * (3 << 20)]}, schema=given.schema)])
+    stream = io.BytesIO()
+    writer = new_file("avro", stream, given.schema, WriteSettings("null"))
+    for first in range(100):
+        writer.write(given.slice(first, 1))
+    writer.write(given.slice(100))
+    writer.close()
+    found = avro_container.parse(stream.getvalue())
+    assert avro_container.to_records(found) == given.to_pylist()
+    assert all(64 << 10 <= len(block) < 65 << 10 for _, block in found.blocks[:-1])
+
+
+def check_records(given: pa.Table, codec: str) -> None:
+    stream = io.BytesIO()
+    writer = new_file("avro", stream, given.schema, WriteSettings(codec))
+    writer.write(normal_table(given, writer.schema))
+    writer.close()
+    wanted = io.BytesIO()
+    schema = fastavro.parse_schema(avro_schema(given.schema))
+    for row in given.to_pylist():
+        fastavro.schemaless_writer(
+            wanted, schema, {field.name: of_avro(row[field.name], field) for field in given.schema}
+        )
+    assert avro_container.parse(stream.getvalue()).records == wanted.getvalue()
+
+
+def of_avro(value: Any, field: pa.Field) -> Any:
+    """A value with dicts for maps."""
+    kind = field.type
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_map(kind):
+        return {key: of_avro(item, kind.item_field) for key, item in value}
+    if pa.types.is_list(kind):
+        return [of_avro(each, kind.value_field) for each in value]
+    return {part.name: of_avro(value[part.name], part) for part in kind}

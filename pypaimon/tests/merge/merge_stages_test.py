@@ -21,6 +21,7 @@ from pypaimon.table.row.generic_row import GenericRow
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, UnsupportedTableError
 from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merge_engine, stages
+from pypaimon.streaming.merge.ordering import stable_order
 from pypaimon.streaming.model.plan import SplitMode
 from support.models.merging import Record, comparable, merge_columns, merge_rows, sorted_runs_of
 from support.samples import examples
@@ -228,3 +229,11 @@ def test_records_of_one_key_that_arrow_cannot_hold_together_are_an_error_that_sa
     batch = pa.RecordBatch.from_pydict(columns)
     with pytest.raises(UnsupportedTableError, match=r"Column 'v'.*more than 2 GB"):
         list(merge_batches([[batch], [batch]], Deduplicate(("k",))))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32", "int64", "uint64", "float64", "S3"])
+def test_equal_codes_stay_in_their_order(kind: str) -> None:
+    source = np.random.default_rng(0)
+    for values in ([], [3], source.integers(-128, 128, 500), [2**63 - 1, -(2**63), 0, -(2**63)]):
+        codes = np.array(values, np.int64).astype(kind)
+        assert stable_order(codes).tolist() == np.argsort(codes, kind="stable").tolist()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.engines.engine import MergeEngine
 from pypaimon.streaming.merge.merge_on_read import merge_records
-from pypaimon.streaming.merge.ordering import Codes, KeyCodec, ranks
+from pypaimon.streaming.merge.ordering import Codes, KeyCodec, ranks, stable_order
 from pypaimon.streaming.model.system_columns import KEY_PREFIX
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.file_options import BucketFiles
@@ -100,6 +100,7 @@ class KeyedBucket:
         self._newest = newest
         self._records = records
         self._keys = files.table.key_names
+        self._copies = {KEY_PREFIX + name: name for name in self._keys}
         fields = files.table.key_fields
         thin = files.options.thin
         self._data = RollingFiles(files, files.options.data, lambda: KeyedFacts(fields, thin))
@@ -149,15 +150,19 @@ class KeyedBucket:
         codec = KeyCodec(len(keys))
         codec.fit(keys)
         codes = codec.encode(keys)
-        order = self._order(codes, records)
-        ordered = codes[order]
+        in_order = not self._engine.sequence and bool((codes[1:] >= codes[:-1]).all())
+        order = None if in_order else self._order(codes, records)
+        ordered = codes if order is None else codes[order]
         last = np.ones(len(ordered), dtype=np.bool_)
         last[:-1] = ordered[1:] != ordered[:-1]
-        return records.take(pa.array(order)), last
+        if order is None:
+            return records, last
+        taken = self._without_copies(records).take(pa.array(order))
+        return self._with_copies(taken, records.schema), last
 
     def _order(self, codes: Codes, records: pa.Table) -> npt.NDArray[np.int64]:
         if not self._engine.sequence:
-            return np.argsort(codes, kind="stable")
+            return stable_order(codes)
         fields: list[Codes] = []
         for name in self._engine.sequence:
             ranked = ranks(records[name].combine_chunks())
@@ -171,8 +176,12 @@ class KeyedBucket:
             return records
         if self._newest:
             return records.filter(pa.array(last))
-        copies = {KEY_PREFIX + name: name for name in self._keys}
-        (batch,) = records.drop_columns(list(copies)).combine_chunks().to_batches()
-        merged = merge_records(batch, self._engine)
-        columns = [merged.column(copies.get(name, name)) for name in records.schema.names]
-        return pa.Table.from_arrays(columns, schema=records.schema)
+        (batch,) = self._without_copies(records).combine_chunks().to_batches()
+        return self._with_copies(merge_records(batch, self._engine), records.schema)
+
+    def _without_copies(self, records: pa.Table) -> pa.Table:
+        return records.drop_columns(list(self._copies))
+
+    def _with_copies(self, records: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+        columns = [records.column(self._copies.get(name, name)) for name in schema.names]
+        return pa.Table.from_arrays(columns, schema=schema)
