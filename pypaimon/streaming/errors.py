@@ -193,8 +193,8 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
             super().__init__(text, advice="Choose an earlier one.")
             return
         super().__init__(
-            f"{text} The table was probably re-created or rolled back since this position was saved, or is being dropped, "
-            "or the position belongs to another table or branch.",
+            f"{text} The table was probably re-created or rolled back since this position was saved, or is being "
+            "dropped, or the position belongs to another table or branch.",
             advice="Check the position, or choose another start with with_start(...).",
             option="with_start",
         )
