@@ -128,7 +128,7 @@ def _decimal(column: pa.Array) -> Iterator[_Bytes]:
 
 
 def _items(column: pa.Array) -> Iterator[_Part]:
-    """A list is a block of its elements, and a map one of its entries; then, or if there are none, comes an empty block."""
+    """A list is a block of its elements, a map one of its entries; then, or if there are none, comes an empty block."""
     starts = column.offsets.to_numpy().astype(np.int64)
     first, count = int(starts[0]), int(starts[-1] - starts[0])
     kind = column.type
