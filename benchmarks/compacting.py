@@ -61,7 +61,7 @@ def figures(directory: Path) -> list[Figure]:
 
 
 def _beside_pyarrow(directory: Path) -> Iterator[Figure]:
-    """A full compaction of eight files with different keys, compared with decoding them and encoding the result."""
+    """A full compaction of eight files, most keys in one of them, compared with decoding and encoding alone."""
     table = create(catalog(directory / "alone"), "t", primary_keys=["id"], options=_BUCKET | {"write-only": "true"})
     with stream_write_builder(table).open_sync() as writer:
         for number in range(COMMITS):

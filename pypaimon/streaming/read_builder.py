@@ -118,7 +118,8 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
 
         Args:
             read_ahead_bytes: Prefetching pauses while this many bytes of rows wait; one batch is always prefetched.
-            batch_bytes: A plan with more bytes of rows, or of more than 64 files, comes as several batches.
+            batch_bytes: A plan with more bytes of rows, or more than 64 record batches (a small file is one), comes as
+                several batches.
             on_progress: Called with the status after each batch, in the call that requests it. If it raises, the same
                 batch comes again.
             commit_columns: Add the commit of each row, after the row kind: `_snapshot_id` (BIGINT) and `_commit_time`

@@ -83,7 +83,7 @@ class ChunkReader:
     """Reads the plans of a scan chunk by chunk. Not thread-safe. After an error the next call continues before it.
 
     Args:
-        chunk_bytes: A chunk is complete once it holds this many bytes; larger batches are cut.
+        chunk_bytes: A chunk is complete once it holds this many bytes, or 64 record batches; larger batches are cut.
         timeout: Time limit of one request in seconds.
         commit_columns: Add columns with the commit of each row.
         splits_of: Chooses the splits of a plan; the same ones each time.

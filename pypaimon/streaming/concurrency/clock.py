@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.concurrency.forking import Origin
@@ -105,9 +106,21 @@ def is_done_within(future: Future[Any], seconds: float) -> bool:
     All waits for futures go through here, because a signal may interrupt them.
     """
     # Several times cheaper than `concurrent.futures.wait`, which serves several futures.
-    with contextlib.suppress(CancelledError, FutureTimeoutError), interruptible():
-        future.exception(seconds)
+    try:
+        with contextlib.suppress(CancelledError), interruptible():
+            future.exception(seconds)
+    except FutureTimeoutError as error:
+        if _raised_in(error) is not Future.exception.__code__:
+            raise  # by a signal handler: the time limit of the program
     return future.done()
+
+
+def _raised_in(error: BaseException) -> CodeType:
+    trace = error.__traceback__
+    assert trace is not None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code
 
 
 class Sleeper:

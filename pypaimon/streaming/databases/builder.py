@@ -217,7 +217,8 @@ class DatabaseStreamBuilder(FormerNames):
 
         Args:
             read_ahead_bytes: Reading ahead pauses while this many bytes of rows are buffered, of all tables together.
-            batch_bytes: A plan with more bytes of rows is split into several batches.
+            batch_bytes: A plan with more bytes of rows, or more than 64 record batches (a small file is one), comes as
+                several batches.
 
         Raises:
             StreamConfigError: Settings contradict each other.

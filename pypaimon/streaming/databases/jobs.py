@@ -30,7 +30,7 @@ class EngineSettings:
     Attributes:
         discovery_seconds: Seconds between two listings of the tables.
         read_ahead_bytes: Reading pauses while this many bytes of rows are buffered, of all tables together.
-        batch_bytes: A plan with more bytes of rows is split into several chunks.
+        batch_bytes: Of a chunk, as for `ChunkReader`.
         on_table_error: What happens to a table after an error that will not pass.
         is_bounded: Whether the streams end; the tables are then listed only once.
         places: The positions of an earlier stream, by name; None without one.

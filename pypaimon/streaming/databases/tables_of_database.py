@@ -51,7 +51,7 @@ class OpenedTable:
     Attributes:
         builder: The settings of its stream, without a start.
         identity: The identity of the table; see `TablePosition`.
-        batch_bytes: A plan with more bytes of rows is split into several chunks.
+        batch_bytes: Of a chunk, as for `ChunkReader`.
         at: The time before the first request.
         chunks: Its stream, for a start by the options of the table.
         latest: The latest snapshot, if it was read.
@@ -122,7 +122,7 @@ class TablesOfDatabase:
 
         Args:
             name: Name of the table.
-            batch_bytes: A plan with more bytes of rows comes in several chunks.
+            batch_bytes: Of a chunk, as for `ChunkReader`.
             monotonic: Seconds of a clock that never goes back.
             place: Where an earlier stream of this table stopped, if there was one.
             is_followed: Whether the table is followed already, and probably continues. Otherwise the latest snapshot is

@@ -321,7 +321,8 @@ class GroupStreamBuilder:
 
         Args:
             read_ahead_bytes: Reading ahead pauses while this many bytes of rows wait; one batch is always read.
-            batch_bytes: A plan with more bytes of rows comes as several batches.
+            batch_bytes: A plan with more bytes of rows, or more than 64 record batches (a small file is one), comes as
+                several batches.
 
         Raises:
             StreamConfigError: A size is invalid. With the first batch: the stream or its table does not allow a group,

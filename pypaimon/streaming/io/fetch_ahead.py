@@ -25,7 +25,9 @@ BOUND = "PYPAIMON_STREAMING_FETCH_AHEAD"
 
 _PROCESS_BYTES, _PROCESS_REQUESTS = 256 << 20, 128
 _READER_BYTES, _READER_REQUESTS, _READER_PIECES = 64 << 20, 60, 256
-"""A reader has 64 threads for requests, so that four are left for pieces that are needed now."""
+"""Most readers have 64 threads for requests, so that four are left for pieces that are needed now."""
+_REQUESTS_PER_THREAD = 4
+"""Where a reader has few threads, one that is needed now waits for no more than these before it."""
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
@@ -133,6 +135,7 @@ class FetchAhead:
 
     Args:
         timeout: Seconds that one request may take.
+        threads: That make the requests of the reader.
         limits: Limits that are shared with other readers; None for those of the process.
 
     Attributes:
@@ -140,8 +143,9 @@ class FetchAhead:
         in_flight: Requests that are not answered yet.
     """
 
-    def __init__(self, timeout: float, limits: FetchLimits | None = None) -> None:
+    def __init__(self, timeout: float, threads: int, limits: FetchLimits | None = None) -> None:
         self._timeout = timeout
+        self._most_requests = min(_READER_REQUESTS, _REQUESTS_PER_THREAD * threads)
         self._limits = limits or process_limits()
         self._lock = ForkSafeLock()
         self._reset()
@@ -213,7 +217,7 @@ class FetchAhead:
 
     def _begin(self, lane: Lane, piece: Piece) -> bool:
         with self._limits.lock.held:
-            mine = self.held_bytes + piece.length <= _READER_BYTES and self.in_flight < _READER_REQUESTS
+            mine = self.held_bytes + piece.length <= _READER_BYTES and self.in_flight < self._most_requests
             if not (mine and len(self._fetches) < _READER_PIECES and self._limits.have_room(piece.length)):
                 return False
             self.held_bytes += piece.length

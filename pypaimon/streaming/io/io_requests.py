@@ -46,10 +46,11 @@ class Hanging:
     """Calls of several pools that were given up. Thread-safe.
 
     Args:
-        most: How many may hang before only those pools may work that have had an answer since.
+        most: How many may hang before only those pools may work that have had an answer since: twice as many as one
+            reader has in flight at most, so that none of them can stop the others.
     """
 
-    def __init__(self, most: int = 64) -> None:
+    def __init__(self, most: int = 128) -> None:
         self.most = most
         self.abandoned = 0
         self.now = 0

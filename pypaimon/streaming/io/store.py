@@ -121,7 +121,7 @@ class Store(RetriedRequests):
         super().__init__(timeout, concurrency, retry, sleep, rng or random.Random(), hung_attempts)
         self.file_io = file_io
         self.objects = ObjectReads(file_io, timeout)
-        self._ahead = Lazy(partial(FetchAhead, timeout))
+        self._ahead = Lazy(partial(FetchAhead, timeout, concurrency))
         self._writes = ConditionalWrites(file_io, self.objects)
         self._exclusive = ExclusiveFiles(file_io, self.objects)
         self._cache = ValidatedCache()
@@ -129,7 +129,7 @@ class Store(RetriedRequests):
     def for_reader(self) -> Store:
         """See the base class."""
         store = super().for_reader()
-        store._ahead = Lazy(partial(FetchAhead, self.pool.timeout))
+        store._ahead = Lazy(partial(FetchAhead, self.pool.timeout, self.pool.size))
         return store
 
     @property

@@ -298,10 +298,13 @@ class IncrementalDiffScanner:
         paths = FilePaths.of(self._directory.table.table_path, self._plans.schema)
         return manifest_entries(entries, paths, self._plans.schema)
 
-    def added(self, start: Snapshot | None, end: Snapshot, schema: pa.Schema = ENTRY_SCHEMA) -> pa.Table:
+    def added(self, start: Snapshot | None, end: Snapshot) -> pa.Table:
         """Entries of the data files that exist at the end and not at the start (None: an empty table). One that has got
         other indexes since exists at both.
         """
+        return self._added(start, end, ENTRY_SCHEMA)
+
+    def _added(self, start: Snapshot | None, end: Snapshot, schema: pa.Schema) -> pa.Table:
         reader = self._directory.manifests
         after = pa.concat_tables(reader.manifest_lists(end.state_lists))
         if start is None:
@@ -319,7 +322,7 @@ class IncrementalDiffScanner:
 
     def rows_appended(self, start: Snapshot | None, end: Snapshot) -> int:
         """Rows of the files that `added` finds and an append wrote, not a compaction or an unknown source."""
-        added = self.added(start, end, self._plans.entry_schema)
+        added = self._added(start, end, self._plans.entry_schema)
         appended = added.filter(pc.equal(added["file_source"], _FROM_APPEND))
         return int(pc.sum(appended["row_count"]).as_py() or 0)
 

@@ -183,3 +183,17 @@ def test_an_interrupt_at_any_line_of_a_wait_is_raised_as_itself(what: str, tmp_p
             assert future.done() and pool.run(int) == 0
             gate.clear()
     pool.close()
+
+
+def test_a_time_limit_of_a_signal_handler_ends_a_wait() -> None:
+    """The error is of the class that a wait of Python raises when its own time is over."""
+
+    def expire(*_: object) -> None:
+        raise TimeoutError("of the program")
+
+    before = signal.signal(signal.SIGINT, expire)
+    try:
+        with pytest.raises(TimeoutError, match="of the program"):
+            Interrupted(5).call(partial(until_done, Future[None](), never))
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -22,6 +22,7 @@ import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StreamTableRead
 from pypaimon.streaming.errors import StoreError
+from pypaimon.streaming.io.store import CONCURRENCY
 from pypaimon.streaming.io.workers import Worker
 from pypaimon.streaming.metadata import snapshot_files
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
@@ -99,7 +100,7 @@ NOISE = 150
 """Blocks by which the same state differs from one time to the next."""
 BLOCKS_OF_A_THREAD = 64
 """What an idle thread of a pool holds, about."""
-THREADS = 3 + 32
+THREADS = 3 + CONCURRENCY
 """One for the steps, two for the scan, and at most as many as requests may be in flight."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging
-from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.io.store import CONCURRENCY, Store
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.request_time import hang
 from support.tables.streamed_table import Table
@@ -74,17 +74,18 @@ def test_what_hangs_in_one_stream_does_not_stop_another_of_the_same_handle(
 
 def test_requests_that_have_not_timed_out_yet_hold_up_no_other_reader(tmp_path: Path, file_io: HangingFiles) -> None:
     """As many hang as one reader may have under way, and none of them is given up meanwhile."""
-    paths = [f"object://{tmp_path}/{name}-{number}" for name in ("hangs", "fine") for number in range(40)]
+    count = CONCURRENCY + 8
+    paths = [f"object://{tmp_path}/{name}-{number}" for name in ("hangs", "fine") for number in range(count)]
     for path in paths:
         Path(path.removeprefix("object://")).write_bytes(b"content")
     file_io.hangs = lambda call: call.name.startswith("hangs")
     file_io.hold = threading.Event.wait
     store = Store(file_io)
-    thread = threading.Thread(target=store.for_reader().read_many, args=(paths[:40],), daemon=True)
+    thread = threading.Thread(target=store.for_reader().read_many, args=(paths[:count],), daemon=True)
     thread.start()
-    while file_io.held < 32:
+    while file_io.held < CONCURRENCY:
         thread.join(0.01)
-    assert store.for_reader().read_many(paths[40:]) == [b"content"] * 40
+    assert store.for_reader().read_many(paths[count:]) == [b"content"] * count
     assert store.requests["abandoned"] == 0
 
 
@@ -105,20 +106,37 @@ def test_readers_that_hang_are_bounded_together_and_one_that_is_answered_continu
     store = Store(silent, hung_attempts=1)
     healthy = store.for_reader()
     assert healthy.list_names("answers") == []
-    before = threading.active_count()
-    readers = [store.for_reader() for _ in range(100)]
+    before, most = threading.active_count(), store._common.hanging.most
+    readers = [store.for_reader() for _ in range(most + 8)]
     for reader in readers:
         with pytest.raises(StoreError):
             reader.list_names("hangs")
-    assert store.requests["abandoned"] == 64
-    assert threading.active_count() - before <= 64
+    assert store.requests["abandoned"] == most
+    assert threading.active_count() - before <= most
     assert healthy.list_names("answers") == []
-    with pytest.raises(StoreError, match="64 requests"):
+    with pytest.raises(StoreError, match=f"{most} requests"):
         store.for_reader().list_names("answers")
     silent.over.set()
     while store._common.hanging.now:
         threading.Event().wait(0.01)
     assert store.for_reader().list_names("answers") == []
+
+
+def test_a_reader_whose_requests_all_hang_does_not_stop_the_next_one() -> None:
+    silent = Silent()
+    store = Store(silent, hung_attempts=1)
+    pool, all_began = store.for_reader().pool, threading.Barrier(CONCURRENCY)
+
+    def begin_and_hang() -> None:
+        all_began.wait(LONG)
+        hang(silent.over)
+
+    for future in [pool.submit(begin_and_hang) for _ in range(CONCURRENCY)]:
+        with pytest.raises(StoreError):
+            pool.result(future)
+    assert pool.hanging == CONCURRENCY
+    assert store.for_reader().list_names("answers") == []
+    silent.over.set()
 
 
 def test_a_pool_that_was_answered_before_its_own_call_hung_is_refused_like_others() -> None:

@@ -17,7 +17,7 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.io import retried_requests
 from pypaimon.streaming.io.retried_requests import asked_ahead
-from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.io.store import CONCURRENCY, Store
 from support.stores.request_time import hang
 
 TRANSIENT = [
@@ -240,7 +240,7 @@ def test_many_files_come_in_order_with_none_for_missing_ones(tmp_path: Path) -> 
     found = store.read_many([str(tmp_path / f"f{number}") for number in range(100)])
     assert found == [None if number % 2 else str(number).encode() for number in range(100)]
     assert store.read_many([]) == []
-    assert store.pool.threads <= 32
+    assert store.pool.threads <= CONCURRENCY
 
 
 def test_many_files_are_asked_for_at_the_same_time(tmp_path: Path) -> None:
