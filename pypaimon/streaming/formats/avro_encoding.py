@@ -74,7 +74,7 @@ def _field(column: pa.Array, field: pa.Field) -> Iterator[_Part]:
 
 
 def _values(column: pa.Array) -> Iterator[_Part]:
-    """What is of rows that are null does not matter."""
+    """Parts of null rows may hold anything."""
     kind = column.type
     if types.is_boolean(kind):
         yield _Bytes(column.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8))
@@ -90,7 +90,7 @@ def _values(column: pa.Array) -> Iterator[_Part]:
     elif types.is_list(kind) or types.is_map(kind):
         yield from _items(column)
     else:
-        # Bytes that are not UTF-8, which Java would replace.
+        # Refuses texts that are not UTF-8, whose bytes Java would replace.
         column.validate(full=True)
         yield from _long(pc.binary_length(column).fill_null(0).to_numpy())
         yield column.cast(pa.large_binary())

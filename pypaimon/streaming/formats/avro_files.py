@@ -111,8 +111,9 @@ def _complex_type(avro: dict[str, Any]) -> pa.DataType:
 
 
 _BLOCK_BYTES = 64 << 10
-_PIECE_BYTES = 1 << 20
-"""Bytes of rows, as Arrow counts them, that are encoded at once: several times as many are in use meanwhile."""
+_PIECE_BYTES, _PIECE_ROWS = 1 << 20, 1 << 16
+"""Bytes of rows, as Arrow counts them, and most rows that are encoded at once. Several times as many bytes are in use
+meanwhile, and some tens for each row, however few bytes it has."""
 _CODEC_NAMES = {
     "none": "null", "null": "null", "zstd": "zstandard", "zstandard": "zstandard",
     "deflate": "deflate", "snappy": "snappy", "bzip2": "bzip2", "xz": "xz",
@@ -196,6 +197,11 @@ def _snappy(block: bytes) -> bytes:
     return bytes(pa.compress(block, "snappy", asbytes=True)) + zlib.crc32(block).to_bytes(4, "big")
 
 
+def _zstd(level: int) -> Callable[[bytes], bytes]:
+    codec = pa.Codec("zstd", level)
+    return lambda block: bytes(codec.compress(block, asbytes=True))
+
+
 _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "null": lambda block: block,
     "deflate": _deflate,
@@ -218,8 +224,7 @@ class AvroFileWriter:
         self._stream = stream
         self.schema = pa.schema([field.with_type(_numbers(field.type, exact=True)) for field in schema])
         self._numbers = pa.schema([field.with_type(_numbers(field.type, exact=False)) for field in schema])
-        zstd = pa.Codec("zstd", settings.zstd_level)
-        self._compress = _COMPRESS[codec] if codec != "zstandard" else lambda block: zstd.compress(block, asbytes=True)
+        self._compress = _zstd(settings.zstd_level) if codec == "zstandard" else _COMPRESS[codec]
         self._sync = os.urandom(SYNC_SIZE)
         self._held: list[tuple[int, bytes]] = []
         self._held_bytes = 0
@@ -227,7 +232,7 @@ class AvroFileWriter:
 
     def write(self, data: pa.Table) -> None:
         data = normal_table(data, self._numbers)
-        piece = max(1, _PIECE_BYTES * data.num_rows // max(1, data.nbytes))
+        piece = max(1, min(_PIECE_ROWS, _PIECE_BYTES * data.num_rows // max(1, data.nbytes)))
         for first in range(0, data.num_rows, piece):
             rows = data.slice(first, piece).combine_chunks()
             columns = [column.chunk(0) for column in rows.columns]

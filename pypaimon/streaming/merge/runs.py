@@ -28,8 +28,9 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
     of a run are in key order and can be read one after the other.
     """
     runs = fewest_runs((key_order(file.min_key), key_order(file.max_key), file) for file in files)
-    # So a merge mostly finds the records of a key in the order of their numbers, and need not sort them.
-    return sorted(runs, key=lambda run: max(file.max_sequence_number for file in run))
+    # So a merge mostly finds the records of a key in the order of their numbers, and need not sort them. The file with
+    # the most records decides, because a small new file may be in the run of a large old one.
+    return sorted(runs, key=lambda run: max(run, key=lambda file: file.row_count).max_sequence_number)
 
 
 def fewest_runs(ranges: Iterable[tuple[Any, Any, T]]) -> list[list[T]]:

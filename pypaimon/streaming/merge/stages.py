@@ -9,12 +9,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.io.local_files import written_temporarily
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.merge.ordering import KeyCodec
+from pypaimon.streaming.merge.ordering import KeyCodec, stable_order
 from pypaimon.streaming.merge.runs import Chunk, UnsortedRunError, chunks, concat
 
 _BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
@@ -206,4 +205,4 @@ def sorted_by(records: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
     codec = KeyCodec(len(keys))
     columns = [records.column(name) for name in keys]
     codec.fit(columns)
-    return records.take(pa.array(np.argsort(codec.encode(columns), kind="stable")))
+    return records.take(pa.array(stable_order(codec.encode(columns))))

@@ -17,6 +17,7 @@ from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.conflicts import KeyIndexes
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.merge.ordering import stable_order
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -72,7 +73,7 @@ class KeyBuckets:
         if given:
             hashes = np.concatenate([each for _, each in given])
             buckets = np.concatenate([np.full(len(each), bucket, np.int16) for bucket, each in given])
-            order = np.argsort(hashes, kind="stable")
+            order = stable_order(hashes)
             hashes = hashes[order]
             last = np.ones(len(hashes), np.bool_)
             last[:-1] = hashes[1:] != hashes[:-1]

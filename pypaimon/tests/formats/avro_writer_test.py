@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from decimal import Decimal
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -94,6 +96,32 @@ def test_numbers_of_every_length_become_the_records_of_fastavro() -> None:
     columns["double"] = columns["int64"].cast(pa.float64(), safe=False)
     columns["float"] = columns["int64"].cast(pa.float32(), safe=False)
     check_records(pa.table(columns), "zstd")
+
+
+def test_the_digits_of_decimals_have_no_byte_too_many() -> None:
+    """Java writes the fewest bytes, fastavro one more for these negative ones."""
+    given = {-128: "02 80", -32768: "04 80 00", 128: "04 00 80", 0: "02 00"}
+    kind = pa.decimal128(9, 2)
+    digits = pa.array([Decimal(each).scaleb(-2) for each in given], kind)
+    stream = io.BytesIO()
+    schema = pa.schema([pa.field("d", kind, nullable=False)])
+    writer = new_file("avro", stream, schema, WriteSettings("null"))
+    writer.write(pa.table([digits], schema))
+    writer.close()
+    assert avro_container.parse(stream.getvalue()).records == bytes.fromhex("".join(given.values()))
+
+
+def test_narrow_rows_are_encoded_a_few_at_once() -> None:
+    given = pa.table({"flag": pa.array(np.zeros(2_000_000, np.bool_))})
+    writer = new_file("avro", io.BytesIO(), given.schema, WriteSettings("null"))
+    tracemalloc.start()
+    try:
+        writer.write(given)
+        # They take 4 MB in the file, and twice these bytes if they were encoded all at once.
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+    writer.close()
 
 
 def test_rows_fill_blocks_however_they_come() -> None:

@@ -225,18 +225,27 @@ def test_sorted_runs(bounds: list[list[str]]) -> None:
     assert len(runs) == max(overlaps, default=0)
 
 
-def file(name: str, smallest: str, largest: str) -> DataFileMeta:
+def test_a_small_new_file_in_the_run_of_a_large_old_one_does_not_make_it_the_newest() -> None:
+    """Stages join the newest runs, so they would write the whole large run to temporary files."""
+    old = file("old", 0, 1_000_000, rows=1_000_000, number=1)
+    new = [file(f"{each}", 990_000 + each, 1_000_000 + each, rows=100, number=2 + each) for each in range(40)]
+    newest = file("newest", 1_010_000, 1_010_100, rows=100, number=42)
+    names = [[each.file_name for each in run] for run in sorted_runs([newest, *new, old])]
+    assert names == [["old", "newest"], *([each.file_name] for each in new)]
+
+
+def file(name: str, smallest: Any, largest: Any, *, rows: int = 1, number: int = 0) -> DataFileMeta:
     stats = SimpleStats.empty_stats()
     return DataFileMeta(
         file_name=name,
         file_size=1,
-        row_count=1,
+        row_count=rows,
         min_key=GenericRow([smallest], []),
         max_key=GenericRow([largest], []),
         key_stats=stats,
         value_stats=stats,
         min_sequence_number=0,
-        max_sequence_number=0,
+        max_sequence_number=number,
         schema_id=0,
         level=0,
         extra_files=[],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.writing.write_state import WriteState
-from support.samples import SOAK
+from support.samples import SOAK, seeded
 from support.tables.handles import create_table
 from support.tables.written_rows import recount, rows_of, stored, write
 
@@ -96,6 +98,48 @@ def test_only_the_producer_input_logs(warehouse: Any, producer: str) -> None:
     assert not message.changelog_files
     (file,) = message.new_files
     assert (file.row_count, file.delete_row_count) == (1, 1)
+
+
+@pytest.mark.parametrize("order", ["in order", "in reverse", "shuffled"])
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[4]], ids=["deduplicate", "aggregation"])
+def test_files_do_not_depend_on_how_their_rows_were_sorted(
+    warehouse: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], order: str
+) -> None:
+    """Without a sequence field rows in order are not sorted, and others are sorted as numbers. A sequence field that
+    counts the rows leads to the same files. So do many calls of one row, whose rows reach a file in one chunk.
+    """
+    columns = pa.schema(
+        [pa.field("k", pa.int32(), False), pa.field("l", pa.int32(), False), ("s", pa.int64()), ("v", pa.int64())]
+    )
+    keys = [(-number // 3, number % 2) for number in range(600)]
+    if order == "shuffled":
+        seeded("rows to sort").shuffle(keys)
+    else:
+        keys.sort(reverse=order == "in reverse")
+    rows = rows_of(columns, [(*key, number, number % 7) for number, key in enumerate(keys)], [0] * len(keys))
+    chunks: list[int] = []
+    write_table = pq.ParquetWriter.write_table
+
+    def counted(writer: Any, data: pa.Table, *arguments: Any) -> None:
+        chunks.extend(column.num_chunks for column in data.columns)
+        write_table(writer, data, *arguments)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", counted)
+    found = []
+    for sequence, rows_of_a_call in itertools.product([{}, {"sequence.field": "s"}], [1, len(keys)]):
+        given_ = {"bucket": "1", "changelog-producer": "input", **options, **sequence}
+        table = create_table(warehouse, f"t{next(_names)}", columns, primary_keys=["k", "l"], options=given_)
+        calls = [rows.slice(first, rows_of_a_call) for first in range(0, len(keys), rows_of_a_call)]
+        (message,) = write(table, *calls)
+        files = (*message.new_files, *message.changelog_files)
+        for file in files:
+            recount(table, file)
+            data = stored(file.file_path)
+            assert data["_KEY_k"] == data["k"] and data["_KEY_l"] == data["l"]
+            assert data == data.sort_by([(name, "ascending") for name in ("k", "l", SEQUENCE_NUMBER)])
+        found.append([Path(file.file_path).read_bytes() for file in files])
+    assert len(found[0]) == 2 and all(each == found[0] for each in found)
+    assert set(chunks) == {1}
 
 
 def test_a_thin_file_has_no_copies_of_the_key(warehouse: Any) -> None:

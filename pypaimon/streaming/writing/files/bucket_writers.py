@@ -121,7 +121,8 @@ class KeyedBucket:
         """Write the buffered rows, sorted by key, sequence fields and number; data files have merged rows."""
         if not self._pending:
             return
-        rows = pa.Table.from_batches(self._pending)
+        # Otherwise there would be as many chunks as there were calls, each of which costs every column some time.
+        rows = pa.Table.from_batches(self._pending).combine_chunks()
         self._pending, self.buffered_bytes = [], 0
         records, last = self._sorted(self._records.records_of(rows))
         if self._changelog is not None:
