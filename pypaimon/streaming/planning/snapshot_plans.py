@@ -428,8 +428,8 @@ def _in_buckets_of(changed: pa.Table, *, whole_partitions: bool) -> Callable[[pa
 
     def places(entries: pa.Table) -> _Numbers:
         # One number for each (partition, bucket); a bucket may be negative.
-        codes = pc.index_in(entries["partition"].combine_chunks(), value_set=partitions)
-        return codes.to_numpy().astype(np.int64) << 32 | column(entries, "bucket") & 0xFFFFFFFF
+        codes: _Numbers = pc.index_in(entries["partition"], value_set=partitions).to_numpy().astype(np.int64)
+        return codes << 32 | column(entries, "bucket") & 0xFFFFFFFF
 
     def kept(entries: pa.Table) -> pa.Table:
         entries = entries.filter(pc.is_in(entries["partition"], value_set=partitions))
