@@ -24,6 +24,7 @@ from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import PaimonChangelogFollowUpScanner, PaimonFollowUpScanner
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
+from pypaimon.streaming.planning.units import differing_vectors
 
 
 class CommitKind(str, Enum):
@@ -338,7 +339,7 @@ class StateRestarts:
         before = self.checks.available(snapshot.id - 1)
         if before is None:
             return snapshot.id > 1 and snapshot.index_manifest is not None
-        return (plans.deletions(before) or {}) != (plans.deletions(snapshot) or {})
+        return bool(differing_vectors(plans.deletions(before), plans.deletions(snapshot)))
 
     def _compaction_deletes_rows(self, plans: SnapshotPlans, snapshot: Snapshot) -> bool:
         """Whether files that a COMPACT left in place have other deletion vectors than before."""

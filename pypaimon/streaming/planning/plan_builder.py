@@ -258,7 +258,7 @@ class PlanBuilder:
             return plans.delta(snapshot, state.unit)
         before = self._before(state, snapshot)
         planned = plans.overwrite(before, snapshot, state.unit)
-        if before is None and any(split.before_files for split in planned.splits) and not self._may_be_kept(plans):
+        if before is None and snapshot.id > 1 and self._needs_before(plans, planned):
             detail = f"Snapshot {snapshot.id} overwrites rows of it, which are gone too. "
             raise self._checks.expired(snapshot.id - 1, detail)
         return planned
@@ -276,11 +276,16 @@ class PlanBuilder:
             return known if known is not None and is_same_history(read, known.fingerprint) else None
         return known if is_same_history(read, known.fingerprint) else self._checks.check_fingerprint(known.id, read)
 
-    def _may_be_kept(self, plans: SnapshotPlans) -> bool:
-        """Whether a tag may still keep the files of an expired snapshot before."""
-        # Only deletion vectors are found through that snapshot alone. Without them Java continues without it,
-        # and so does this: if a file is gone nevertheless, its reader raises the error.
-        return not plans.traits.deletion_vectors and bool(self._directory.tag_names())
+    def _needs_before(self, plans: SnapshotPlans, planned: PlannedSplits) -> bool:
+        """Whether an OVERWRITE cannot be read without the snapshot before, which has expired."""
+        if plans.traits.deletion_vectors:
+            # Only that snapshot says which rows its vectors hid, also in files that stay.
+            return True
+        before = {file.file_name for split in planned.splits for file in split.before_files}
+        after = {file.file_name for split in planned.splits for file in split.files}
+        # A tag may still keep what was removed, so Java continues, and so does this: if a file is gone, its reader
+        # raises the error.
+        return bool(before - after) and not self._directory.tag_names()
 
     # ---- prefetch ----
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.filtering.filters import conjunction
 from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -50,6 +51,8 @@ class EntrySelection:
         options: StreamOptions,
         created_after: int | None,
     ) -> None:
+        self._schema = schema
+        self._schema_of = directory.schema
         self._traits = traits
         # In an altered table a column may have been such a timestamp when a file was written.
         self.needs_bounds = schema.id > 0 or any(is_local_timestamp(field.type) for field in schema.fields)
@@ -65,6 +68,20 @@ class EntrySelection:
     def manifests(self, manifests: pa.Table) -> pa.BooleanArray:
         """Which manifests can hold an entry that is read."""
         return self._pruner.manifests(manifests)
+
+    def manifests_beside(self, manifests: pa.Table, entries: pa.Table) -> pa.BooleanArray:
+        """Which manifests can hold an entry in a partition of these entries."""
+        from pypaimon.streaming.paimon.filter_internals import Predicate
+
+        partitions = entries["partition"].combine_chunks().unique()
+        fields = {field.name: field for field in self._schema.fields}
+        keys = [fields[name] for name in self._schema.partition_keys]
+        parts = []
+        for field, values in zip(keys, binary_row.decode_columns(partitions, keys), strict=True):
+            among = [Predicate("in", None, field.name, values.drop_null().unique().to_pylist())]
+            null = [Predicate("isNull", None, field.name, None)] if values.null_count else []
+            parts.append(Predicate("or", None, None, among + null))
+        return Pruner(self._schema, self._schema_of, conjunction(parts)).manifests(manifests)
 
     def of_first_plan(self, entries: pa.Table) -> _Mask:
         """Entries on levels whose rows no later changelog repeats.

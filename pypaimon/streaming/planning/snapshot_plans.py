@@ -15,7 +15,7 @@ from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.metadata.manifest_tables import BOUNDED_SCHEMA, ENTRY_SCHEMA, FILE_SCHEMA
+from pypaimon.streaming.metadata.manifest_tables import BOUNDED_SCHEMA, ENTRY_SCHEMA, FILE_SCHEMA, MANIFEST_SCHEMA
 from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -31,7 +31,9 @@ from pypaimon.streaming.planning.units import (
     DeletionFiles,
     Units,
     check_same_buckets,
+    column,
     differing_units,
+    differing_vectors,
     each_file,
     each_name,
     in_canonical_order,
@@ -156,7 +158,8 @@ class SnapshotPlans:
         """What an OVERWRITE snapshot replaced: the rows of the files before are retracted, then the new ones come.
 
         In a bucket of which other files stay, such as after a rollback by a new snapshot, a removed file may have
-        hidden rows of those that stay. So all rows of such a bucket are retracted, and those that it has now come.
+        hidden rows of those that stay, and so may a deletion vector. So all rows of such a bucket are retracted, and
+        those that it has now come.
 
         Deletion vectors count on both sides, so that rows that were deleted before are not retracted. If a key may be
         in another bucket afterwards, limits do not cut the snapshot, because a later plan would retract rows that an
@@ -170,17 +173,27 @@ class SnapshotPlans:
         """
 
         def plan() -> PlannedUnits:
+            deletions, deletions_before = self.deletions(snapshot), self.deletions(before)
             entries = self._entries(snapshot.delta_manifest_list)
             old, new = _of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)
             # A file on both sides was only moved to another level.
             old, new = without(old, new), without(new, old)
-            changed = pa.concat_tables([old, new])
-            same_buckets = _in_buckets_of(changed, whole_partitions=keys_move(changed))
-            base = self._entries(snapshot.base_manifest_list, kept=same_buckets)
+            vectors = differing_vectors(deletions_before, deletions)
+            places = [{"partition": partition, "bucket": bucket} for partition, bucket, _ in vectors]
+            changed = pa.concat_tables([old, new, pa.Table.from_pylist(places, self.entry_schema)])
+            # If keys move, a bucket of this shard may stay as it is and have rows that another shard retracts.
+            moves = keys_move(changed)
+            is_read = (self.selection.of_partitions if moves else self.selection.of_places)(changed, "delta")
+            changed = filtered(changed, is_read)
+            same_buckets = _in_buckets_of(changed, whole_partitions=moves)
+            base = self.directory.manifests.entries(
+                self._manifests_left(snapshot, old, changed), self.entry_schema, same_buckets
+            )
             staying = without(live(pa.concat_tables([base, same_buckets(entries)])), new)
             both = sides(pa.concat_tables([staying, old]), pa.concat_tables([staying, new]))
             units = self.ordered(both, whole_snapshot if keys_move(both) else whole_buckets)
-            return self._pruned(units, "delta", snapshot, before)
+            kept = self.selection.kept(units.entries, "delta")
+            return PlannedUnits(self._lean(units), kept, deletions, deletions_before)
 
         planned, chosen, last = self.next_part(snapshot, "overwrite", after, plan)
         old, new = on_each_side(planned.units.chosen(chosen))
@@ -193,6 +206,18 @@ class SnapshotPlans:
             # Also if that snapshot is gone, because a tag may keep its files.
             split.before_snapshot_id = snapshot.id - 1
         return PlannedSplits(self.sorted_by_partition(splits), last)
+
+    def _manifests_left(self, snapshot: Snapshot, removed: pa.Table, changed: pa.Table) -> pa.Table:
+        """Manifests that can name files that an OVERWRITE left in place in the partitions of changed files."""
+        if not changed.num_rows:
+            return MANIFEST_SCHEMA.empty_table()
+        manifests = self._manifests(snapshot.base_manifest_list)
+        # The files before. Records are not counted, because a repair may have changed the total of the snapshot.
+        count = column(manifests, "num_added_files").sum() - column(manifests, "num_deleted_files").sum()
+        if count == removed.num_rows:
+            return manifests.slice(0, 0)
+        manifests = manifests.filter(self.selection.manifests(manifests))
+        return manifests.filter(self.selection.manifests_beside(manifests, changed))
 
     def net(self, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
         """One change per key between the first plans of two snapshots, for the buckets that differ.
@@ -250,7 +275,7 @@ class SnapshotPlans:
             if mode is SplitMode.DIFF:
                 kept &= lone_files(units)
             else:
-                kept &= differing_units(units, old or {}, new or {})
+                kept &= differing_units(units, old, new)
             return PlannedUnits(self._lean(units), kept, new, old, of_range=True)
 
         scan = f"{mode.value} since {None if before is None else before.fingerprint}"
@@ -295,10 +320,12 @@ class SnapshotPlans:
         return self._committed(snapshot, kept)
 
     def _entries(self, *lists: str | None, kept: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
-        names = [name for name in lists if name]
-        manifests = pa.concat_tables(self.directory.manifests.manifest_lists(names))
+        manifests = self._manifests(*lists)
         manifests = manifests.filter(self.selection.manifests(manifests))
         return self.directory.manifests.entries(manifests, self.entry_schema, kept)
+
+    def _manifests(self, *lists: str | None) -> pa.Table:
+        return pa.concat_tables(self.directory.manifests.manifest_lists([name for name in lists if name]))
 
     def _merge_mode(self) -> SplitMode:
         if self.traits.primary_key:
@@ -368,15 +395,11 @@ class SnapshotPlans:
         texts = partial(partition_texts, fields=self.partition_fields)
         return in_canonical_order(entries, texts, by_sequence=by_sequence, unit=unit, group=group)
 
-    def _pruned(
-        self, units: Units, scan: AnyScan, snapshot: Snapshot | None, before: Snapshot | None = None
-    ) -> PlannedUnits:
-        """The units that the filter, the shard and the buckets keep, with the deletion vectors of these snapshots."""
+    def _pruned(self, units: Units, scan: AnyScan, snapshot: Snapshot | None) -> PlannedUnits:
+        """The units that the filter, the shard and the buckets keep, with the deletion vectors of the snapshot."""
         kept = self.selection.kept(units.entries, scan)
-        if not kept.any():
-            return PlannedUnits(self._lean(units), kept)
-        deletions, deletions_before = self.deletions(snapshot), self.deletions(before)
-        return PlannedUnits(self._lean(units), kept, deletions, deletions_before, of_range=scan == "added")
+        deletions = self.deletions(snapshot) if kept.any() else None
+        return PlannedUnits(self._lean(units), kept, deletions, of_range=scan == "added")
 
     def _lean(self, units: Units) -> Units:
         return without_statistics(units, self.selection.needs_bounds)
@@ -401,11 +424,15 @@ def _of_kind(entries: pa.Table, kind: EntryKind) -> pa.Table:
 
 def _in_buckets_of(changed: pa.Table, *, whole_partitions: bool) -> Callable[[pa.Table], pa.Table]:
     """Keeps entries of the buckets, or else of the partitions, of other entries."""
-    columns = ["partition"] if whole_partitions else ["partition", "bucket"]
-    named = {*zip(*changed.select(columns).to_pydict().values(), strict=True)}
+    partitions = changed["partition"].combine_chunks().unique()
+
+    def places(entries: pa.Table) -> _Numbers:
+        # One number for each (partition, bucket); a bucket may be negative.
+        codes: _Numbers = pc.index_in(entries["partition"], value_set=partitions).to_numpy().astype(np.int64)
+        return codes << 32 | column(entries, "bucket") & 0xFFFFFFFF
 
     def kept(entries: pa.Table) -> pa.Table:
-        places = zip(*entries.select(columns).to_pydict().values(), strict=True)
-        return filtered(entries, np.fromiter((place in named for place in places), np.bool_, entries.num_rows))
+        entries = entries.filter(pc.is_in(entries["partition"], value_set=partitions))
+        return entries if whole_partitions else filtered(entries, np.isin(places(entries), places(changed)))
 
     return kept

@@ -325,7 +325,13 @@ def lone_files(units: Units) -> _Mask:
     return lone
 
 
-def differing_units(units: Units, deletions_before: DeletionFiles, deletions: DeletionFiles) -> _Mask:
+def differing_vectors(before: DeletionFiles | None, after: DeletionFiles | None) -> list[tuple[bytes, int, str]]:
+    """The data files, as `DeletionFiles` names them, whose deletion vector is not the same in two states."""
+    old, new = before or {}, after or {}
+    return [file for file in old.keys() | new.keys() if old.get(file) != new.get(file)]
+
+
+def differing_units(units: Units, deletions_before: DeletionFiles | None, deletions: DeletionFiles | None) -> _Mask:
     """Entries of units whose files, or the rows deleted from them, differ between the two sides."""
     names = units.entries["file_name"].combine_chunks()
     codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -333,8 +339,7 @@ def differing_units(units: Units, deletions_before: DeletionFiles, deletions: De
     # with a deletion vector that differs, is compared as a whole.
     pairs = np.unique(np.stack([units.of_entry, codes]), axis=1, return_counts=True)
     lone = np.unique(pairs[0][0][pairs[1] == 1])
-    files = deletions_before.keys() | deletions.keys()
-    changed = [file[2] for file in files if deletions_before.get(file) != deletions.get(file)]
+    changed = [name for _, _, name in differing_vectors(deletions_before, deletions)]
     differing: _Mask = np.isin(units.of_entry, lone)
     touched = pc.is_in(names, value_set=pa.array(changed, pa.string())).to_numpy(zero_copy_only=False)
     return differing | np.isin(units.of_entry, units.of_entry[touched])

@@ -82,6 +82,36 @@ def test_a_snapshot_that_limits_cut_is_planned_once(tmp_path: Path, scan: str) -
     assert set(once.values()) == {1}
 
 
+@pytest.mark.parametrize(
+    ("gone", "options", "base"),
+    [
+        ([0], {}, 2),
+        ([0, 3], {}, 3),
+        ([0, 1, 2, 3], {}, 1),
+        ([0], {"predicate": Predicate("equal", None, "p", ["p001"])}, 0),
+        ([0], {"bucket_filter": lambda bucket: bucket == 1}, 0),
+    ],
+    ids=["a partition", "two partitions", "all files", "no partition of it", "no bucket of it"],
+)
+def test_an_overwrite_reads_only_manifests_of_files_that_stay_beside_it(
+    tmp_path: Path, gone: list[int], options: dict[str, Any], base: int
+) -> None:
+    """The base list, and one manifest for each partition."""
+    table = CraftedTable(tmp_path, keyed=True, partitioned=True, buckets=2, options={"bucket": "2"})
+    costly, file_io = CraftedPlans(table), FaultFileIO()
+    files = [costly.file((f"p{number:03}", 0)) for number in range(4)]
+    for file in files:
+        costly.table.commit("APPEND", [file])
+    costly.table.commit("OVERWRITE", [], [files[number] for number in gone])
+    plans = costly.plans(file_io, **options)
+    before, last = (plans.directory.snapshots.get(number) for number in (4, 5))
+    file_io.forget()
+    plans.overwrite(before, last)
+    read = [name for name in file_io.names("read") if name.startswith("manifest")]
+    own = 1 if "predicate" in options else 2
+    assert len(read) == own + base, read
+
+
 @pytest.mark.parametrize("scan", SCANS)
 def test_a_stream_that_continues_inside_a_snapshot_hands_out_the_same_parts(tmp_path: Path, scan: str) -> None:
     costly, file_io = Costly(tmp_path), FaultFileIO()

@@ -200,6 +200,24 @@ def test_an_overwrite_needs_the_files_of_the_snapshot_before_and_not_the_snapsho
     assert found == [{"_row_kind": "-D", "k": 1}, {"_row_kind": "+I", "k": 2}]
 
 
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_an_overwrite_that_removes_no_file_needs_the_snapshot_before_for_deletion_vectors_alone(
+    tmp_path: Path, vectors: str
+) -> None:
+    table = Table(tmp_path, primary_key=True, bucket="1", **{"deletion-vectors.enabled": vectors})
+    table.commit_each([1, 2])
+    table.snapshot_path(2).write_text(json.dumps(table.snapshot(2) | {"commitKind": "OVERWRITE"}))
+    table.expire(2)
+    builder = table.builder().with_start(snapshot_id=2).with_on_overwrite("read").with_end(latest=True)
+    with builder.open_sync() as stream:
+        if vectors == "true":
+            with pytest.raises(PositionExpiredError, match="Snapshot 2 overwrites rows"):
+                next(stream)
+            return
+        found = [row for batch in stream for row in batch.data.select(["_row_kind", "k"]).to_pylist()]
+    assert [(row["_row_kind"], row["k"]) for row in found] == [("-D", 1), ("+I", 1), ("+I", 2)]
+
+
 def test_what_no_tag_keeps_of_an_overwritten_state_is_an_error_of_its_reader(tmp_path: Path) -> None:
     table = Table(tmp_path, primary_key=True, bucket="1").commit_each([1])
     table.handle().create_tag("another", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +128,16 @@ def test_buckets_that_stay_are_parts_of_their_own(tmp_path: Path) -> None:
     assert sorted(target.rows) == [*range(1, KEYS)]
 
 
+@pytest.mark.parametrize("vectors", ["false", "true"])
 @pytest.mark.parametrize("producer", ["input", "none"])
-@pytest.mark.parametrize("buckets", ["1", "-1", "-2"])
+@pytest.mark.parametrize("buckets", ["1", "2", "-1", "-2"])
 @pytest.mark.parametrize("limits", [{}, {"max_splits": 1}], ids=str)
 def test_rows_that_removed_files_hid_are_there_again(
-    tmp_path: Path, producer: str, buckets: str, limits: dict[str, int]
+    tmp_path: Path, vectors: str, producer: str, buckets: str, limits: dict[str, int]
 ) -> None:
-    table = SmallTable(tmp_path, options={"bucket": buckets, "changelog-producer": producer})
-    table.commit({"id": 1, "name": "first"}, {"id": 2, "name": "first"})
+    options = {"bucket": buckets, "changelog-producer": producer, "deletion-vectors.enabled": vectors}
+    table = SmallTable(tmp_path, options=options)
+    table.commit({"id": 1, "name": "first"}, {"id": 2, "name": "first"}, {"id": 8, "name": "first"})
     compact(table.table)  # out of bucket -2
     first = table.rows()
     latest = table.commit({"id": 2, "name": "second"}, {"id": 3, "name": "second"}, ("-D", {"id": 1}))
@@ -144,3 +147,42 @@ def test_rows_that_removed_files_hid_are_there_again(
         for batch in batches:
             target.apply(batch)
     assert {key: row["name"] for key, row in target.rows.items()} == {row["id"]: row["name"] for row in first}
+
+
+def state_at(table: SmallTable, snapshot_id: int) -> Counter[tuple[Any, ...]]:
+    builder = stream(table).with_start(snapshot_id=snapshot_id, full=True).with_end(snapshot_id=snapshot_id)
+    with builder.open_sync() as batches:
+        return Counter(tuple(row.values()) for batch in batches for row in batch.rows.to_pylist())
+
+
+def changes_of(table: SmallTable, snapshot_id: int) -> Counter[tuple[Any, ...]]:
+    """How often each whole row comes, minus how often it is retracted."""
+    found = Counter[tuple[Any, ...]]()
+    builder = stream(table).with_start(snapshot_id=snapshot_id).with_end(snapshot_id=snapshot_id)
+    with builder.open_sync() as batches:
+        for row in (row for batch in batches for row in batch.data.to_pylist()):
+            kind = row.pop("_row_kind")
+            found[tuple(row.values())] += 1 if kind in ("+I", "+U") else -1
+    return found
+
+
+@pytest.mark.parametrize("producer", ["input", "none"])
+@pytest.mark.parametrize("compacts", [False, True])
+@pytest.mark.parametrize("updated", [(), (2,), (2, 8)], ids=str)
+def test_the_rows_of_buckets_that_only_got_deletion_vectors_are_there_again(
+    tmp_path: Path, producer: str, compacts: bool, updated: tuple[int, ...]
+) -> None:
+    options = {"bucket": "2", "changelog-producer": producer, "deletion-vectors.enabled": "true"}
+    table = SmallTable(tmp_path, options=options)
+    table.commit(*({"id": key, "name": "first"} for key in range(12)))
+    compact(table.table, full=True)
+    first = table.table.snapshot_manager().get_latest_snapshot().id
+    table.commit(("-D", {"id": 1}), *({"id": key, "name": "second"} for key in updated))
+    if compacts:
+        assert not compact(table.table).conflicts
+    rollback(table.table, snapshot_id=first, as_latest=True)
+    last = table.table.snapshot_manager().get_latest_snapshot().id
+    wanted = state_at(table, last - 1)
+    wanted.update(changes_of(table, last))
+    assert +wanted == state_at(table, last) == state_at(table, first)
+    assert not -wanted, "retracted rows that were not there"
