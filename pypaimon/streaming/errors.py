@@ -174,10 +174,6 @@ class PositionExpiredError(PaimonStreamError, LookupError):
         advice = f"Choose where to continue with {choices}, or keep snapshots longer: {keep}"
         super().__init__(message.rstrip(), advice=advice, option="with_on_expired")
 
-    def advise(self, advice: str) -> None:
-        """Replace the advice, for readers that have no `with_on_expired`."""
-        super().__init__(self.message, advice=advice)
-
 
 class PositionBeyondLatestError(PaimonStreamError, LookupError):
     """The wanted snapshot is beyond the next one: the table was re-created or rolled back, or the id is wrong.

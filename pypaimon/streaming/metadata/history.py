@@ -48,16 +48,23 @@ class ReaderKind(Enum):
             yield
         except PositionExpiredError as expired:
             if self is ReaderKind.BATCH:
-                expired.advise(
-                    "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained."
+                _advise(
+                    expired,
+                    "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained.",
                 )
             if self is ReaderKind.GROUP:
                 start = "latest" if expired.earliest_needs_it else "earliest"
-                expired.advise(
+                _advise(
+                    expired,
                     f"Continue with `paimon-stream consumers reset TABLE GROUP --to {start}`, which leaves a gap, or "
-                    "keep snapshots longer: raise snapshot.time-retained or changelog.time-retained."
+                    "keep snapshots longer: raise snapshot.time-retained or changelog.time-retained.",
                 )
             raise
+
+
+def _advise(expired: PositionExpiredError, advice: str) -> None:
+    """Replace the advice, which names `with_on_expired`."""
+    PaimonStreamError.__init__(expired, expired.message, advice=advice)
 
 
 class SnapshotRangeValidator:
