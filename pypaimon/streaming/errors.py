@@ -156,7 +156,6 @@ class PositionExpiredError(PaimonStreamError, LookupError):
         latest: int | None,
         detail: str = "",
         earliest_needs_it: bool = False,
-        advice: str | None = None,
     ) -> None:
         self.wanted = wanted
         self.earliest = earliest
@@ -172,9 +171,8 @@ class PositionExpiredError(PaimonStreamError, LookupError):
                 "unread snapshots."
             )
         message = f"Snapshot {wanted} has expired: the table now holds snapshots {earliest} to {latest}. {detail}"
-        given = f"Choose where to continue with {choices}, or keep snapshots longer: {keep}"
-        option = "with_on_expired" if advice is None else None
-        super().__init__(message.rstrip(), advice=advice or given, option=option)
+        advice = f"Choose where to continue with {choices}, or keep snapshots longer: {keep}"
+        super().__init__(message.rstrip(), advice=advice, option="with_on_expired")
 
 
 class PositionBeyondLatestError(PaimonStreamError, LookupError):
@@ -190,7 +188,9 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
         self.latest = latest
         text = f"Snapshot {wanted} is beyond the latest snapshot ({latest})."
         if is_batch:
-            super().__init__(text, advice="Choose an earlier one.")
+            super().__init__(
+                f"{text} The table may have been rolled back, or is being dropped.", advice="Choose an earlier one."
+            )
             return
         super().__init__(
             f"{text} The table was probably re-created or rolled back since this position was saved, or is being "

@@ -106,11 +106,11 @@ def _splits_of_range(stream: ResolvedStream, between: Between) -> list[StreamSpl
 
 
 def _state_of(stream: ResolvedStream, snapshot: Snapshot) -> list[StreamSplit]:
-    from pypaimon.streaming.metadata.history import FOR_BATCHES, SnapshotRangeValidator
+    from pypaimon.streaming.metadata.history import SnapshotRangeValidator
     from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
     schema = stream.schema.copy(new_options={**stream.schema.options, option_keys.CHANGELOG_PRODUCER.name: "none"})
-    with SnapshotRangeValidator(stream.directory, False, after_expiry=FOR_BATCHES).reading(snapshot):
+    with SnapshotRangeValidator(stream.directory, False, is_batch=True).reading(snapshot):
         return SnapshotPlans(stream.directory, schema, stream.options).full(snapshot).splits
 
 

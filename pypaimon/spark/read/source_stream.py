@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pypaimon.spark.options.tables import load_stream_table
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.metadata.history import FOR_BATCHES, SnapshotRangeValidator
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
@@ -61,7 +61,7 @@ def snapshot_with_id(directory: TableDirectory, snapshot_id: int) -> Snapshot:
     """
     found = directory.snapshots.try_get(snapshot_id)
     if found is None:
-        raise SnapshotRangeValidator(directory, with_changelogs=False, after_expiry=FOR_BATCHES).absent(snapshot_id)
+        raise SnapshotRangeValidator(directory, with_changelogs=False, is_batch=True).absent(snapshot_id)
     return found
 
 

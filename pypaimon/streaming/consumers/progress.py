@@ -312,7 +312,9 @@ class Progress:
             file.check()
         except ConsumerConflictError as conflict:
             began_again = self._starts.conflict()
-            raise began_again or self._diagnosed(conflict, had_snapshots=(self.saved or 0) > 1) from None
+            # The pin names the snapshot of a full plan, the file the one after the last that was read.
+            had_snapshots = (self._pin.next_snapshot or 0) > 0 or (self.saved or 0) > 1
+            raise began_again or self._diagnosed(conflict, had_snapshots=had_snapshots) from None
 
     def _flush(self, now: float, force: bool) -> None:
         target, wanted = self._unconfirmed.to_save()

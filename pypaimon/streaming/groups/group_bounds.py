@@ -11,12 +11,13 @@ from pypaimon.streaming.consumers.shared_start_coordinator import PreviousShardi
 from pypaimon.streaming.errors import (
     EndOfScan,
     NoSnapshotYetError,
+    PaimonStreamError,
     PositionExpiredError,
     StreamConfigError,
     TableChangedError,
 )
 from pypaimon.streaming.groups.group_files import GroupState
-from pypaimon.streaming.metadata.history import FOR_GROUPS
+from pypaimon.streaming.metadata.history import ReaderKind
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position, of_table
 from pypaimon.streaming.options.between import End
 from pypaimon.streaming.planning.planner_state import ReadingFull
@@ -28,12 +29,12 @@ class GroupStart:
 
     def __init__(self, parts: ScanParts, group_id: str) -> None:
         self._planner = parts.planner
-        self._planner.checks.after_expiry = FOR_GROUPS
         self._manager = consumers_of(parts.directory)
         self._identity = parts.directory.identity
         self._tag = parts.options.start.tag
         self._group_id = group_id
 
+    @ReaderKind.GROUP.advising()
     def find(self) -> Position:
         """The position where a stream would begin now.
 
@@ -46,6 +47,7 @@ class GroupStart:
             return self._checked(previous.position)
         return self._begun(None if previous is None else previous.position)
 
+    @ReaderKind.GROUP.advising()
     def before_snapshot(self, snapshot_id: int) -> Position:
         """The position before a snapshot; 0: before the earliest one.
 
@@ -57,9 +59,9 @@ class GroupStart:
         position = Position(UNKNOWN_TABLE, snapshot_id)
         return self._checked(position) if snapshot_id else self._begun(position)
 
-    def check_table(self) -> None:
-        """Raise TableChangedError if the table does not exist any more."""
-        self._planner.checks.check_identity()
+    def diagnosed(self, error: PaimonStreamError, *, had_snapshots: bool) -> PaimonStreamError:
+        """The error for a deleted file: see `SnapshotRangeValidator.diagnosed`."""
+        return self._planner.checks.diagnosed(error, had_snapshots=had_snapshots)
 
     def check_history(self, state: GroupState) -> None:
         """Check that the table still has the history that the group has read, for members that get no slots too.

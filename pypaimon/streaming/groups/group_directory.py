@@ -13,7 +13,7 @@ from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager, consumers_of, last_write
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.consumers.shared_start_coordinator import PreviousShardings
-from pypaimon.streaming.errors import ConsumerConflictError, StoreError, TableChangedError
+from pypaimon.streaming.errors import ConsumerConflictError, PaimonStreamError, StoreError
 from pypaimon.streaming.groups.group_files import (
     GroupState,
     MemberRecord,
@@ -56,7 +56,8 @@ class GroupDirectory:
         find_start: Returns the position where a stream with the group's settings would begin now.
         start_at: Returns the position before a snapshot, for a group that was reset to one.
         can_start: Whether a stream can still begin at a position.
-        check_table: Raises TableChangedError if the table does not exist any more.
+        diagnosed: Returns the error for deleted files, which may be a part of a drop: see
+            `SnapshotRangeValidator.diagnosed`.
 
     Attributes:
         lifetime: Number of the lifetime, from 1; 0 before `open`.
@@ -70,7 +71,7 @@ class GroupDirectory:
         find_start: Callable[[], Position],
         start_at: Callable[[int], Position],
         can_start: Callable[[Position], bool],
-        check_table: Callable[[], None] = lambda: None,
+        diagnosed: Callable[..., PaimonStreamError] = lambda error, **_: error,
     ) -> None:
         self._manager = manager
         self._store = store
@@ -81,7 +82,8 @@ class GroupDirectory:
         self._find_start = find_start
         self._start_at = start_at
         self._can_start = can_start
-        self._check_table = check_table
+        self._diagnosed = diagnosed
+        self._has_begun = False
         self.lifetime = 0
 
     @property
@@ -102,6 +104,7 @@ class GroupDirectory:
         for _ in range(_MAX_LOOKS):
             last = max(lifetimes(self._store, self._home), default=0)
             state = self._last_state(f"{self._home}/{last}") if last else None
+            self._has_begun = state is not None and state.begun
             # A group that has not begun may not have written its pin yet.
             pin = None if state is not None and not state.begun else self._read_pin()
             # If the pin is that of a later lifetime, that one began after the listing. Its files exist by now.
@@ -162,16 +165,14 @@ class GroupDirectory:
         except FileNotFoundError:
             raise self._deleted() from None
 
-    def _deleted(self) -> Exception:
-        try:
-            self._check_table()
-        except TableChangedError as error:
-            return error
-        return ConsumerConflictError(
+    def _deleted(self) -> PaimonStreamError:
+        conflict = ConsumerConflictError(
             f"{self._home}: the files of group {self._consumer_id!r} were deleted, alone or with the table, and with "
             "them what its members have confirmed. To start again, run paimon-stream consumers reset with a snapshot, "
             "or consumers delete for the configured start."
         )
+        # A group begins once the table has a snapshot.
+        return self._diagnosed(conflict, had_snapshots=self._has_begun)
 
     @property
     def _directory(self) -> str:
@@ -185,6 +186,7 @@ class GroupDirectory:
         if found is None:
             return None
         consumer, seen = found
+        self._has_begun |= consumer.owner == self.owner
         return RetentionPin(consumer.next_snapshot, consumer.owner, seen, consumer.fingerprint)
 
     def _write_pin(self, request: WritePin) -> bool:
@@ -194,6 +196,7 @@ class GroupDirectory:
             self._manager.replace(self._pin, pin, seen)
         except ChangedFileError:
             return False
+        self._has_begun = True
         if self._has_previous_shardings:
             # From now on the pin keeps what the progress files of earlier readers of this id have kept.
             names = set(self._manager.names(self._consumer_id))

@@ -186,7 +186,7 @@ class Membership:
             start.find,
             start.before_snapshot,
             start.can_start,
-            start.check_table,
+            start.diagnosed,
         )
         state = directory.open()
         if state is not None:

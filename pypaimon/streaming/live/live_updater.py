@@ -185,7 +185,7 @@ class LiveTableUpdater:
             self._is_behind, self._position, file.position = True, saved.position, saved.position
             self._follow(*opened)
         except _GONE as error:
-            if self._rows is not None or self._closed:
+            if self._rows is not None or self._closed or self._is_emptied(saved.position):
                 raise
             file.note_unused(str(error))
             with self._lock:
@@ -196,6 +196,12 @@ class LiveTableUpdater:
             self._is_behind = False
             return False
         return True
+
+    def _is_emptied(self, position: Position) -> bool:
+        """Whether the table of a position has no snapshots any more: it is being dropped, and gets no first one."""
+        directory = self._stream.directory
+        directory.snapshots.forget()
+        return position.table == directory.identity and directory.snapshots.latest_id() is None
 
     def _restored(self, saved: SavedState, reader: ChunkReader) -> RowStore:
         wanted, rows = self._columns_of(reader), saved.rows

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 
 from pypaimon.streaming.errors import (
     OR_REPLACED,
@@ -26,11 +27,6 @@ RANGE_CHECK_INTERVAL = 16
 """Polls in a row that found nothing between two checks of the range (Java's `NextSnapshotFetcher`)."""
 
 
-FOR_BATCHES = "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained."
-FOR_GROUPS = (
-    "Continue with `paimon-stream consumers reset TABLE GROUP --to earliest`, which leaves a gap, or keep snapshots "
-    "longer: raise snapshot.time-retained or changelog.time-retained."
-)
 _UNDO = "Decide what to undo, then choose another start with with_start(...), or reset the consumer or group."
 _RESTORE = (
     "Once the file is restored the stream continues at this position. If the table is being dropped, a later call says "
@@ -38,16 +34,49 @@ _RESTORE = (
 )
 
 
+class ReaderKind(Enum):
+    """What a reader is, which decides what it can do after a snapshot has expired."""
+
+    STREAM = auto()
+    BATCH = auto()
+    GROUP = auto()
+
+    @contextmanager
+    def advising(self) -> Iterator[None]:
+        """A context in which PositionExpiredError gets the advice for this kind of reader."""
+        try:
+            yield
+        except PositionExpiredError as expired:
+            if self is ReaderKind.BATCH:
+                _advise(
+                    expired,
+                    "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained.",
+                )
+            if self is ReaderKind.GROUP:
+                start = "latest" if expired.earliest_needs_it else "earliest"
+                _advise(
+                    expired,
+                    f"Continue with `paimon-stream consumers reset TABLE GROUP --to {start}`, which leaves a gap, or "
+                    "keep snapshots longer: raise snapshot.time-retained or changelog.time-retained.",
+                )
+            raise
+
+
+def _advise(expired: PositionExpiredError, advice: str) -> None:
+    """Replace the advice, which names `with_on_expired`."""
+    PaimonStreamError.__init__(expired, expired.message, advice=advice)
+
+
 class SnapshotRangeValidator:
     """Checks positions against the existing snapshots. Each check sends requests.
 
     Args:
-        after_expiry: The advice for readers that have no `with_on_expired`: a batch, a range or a group.
+        is_batch: Whether the reader is given snapshots, and so has no other start to choose.
     """
 
-    def __init__(self, directory: TableDirectory, with_changelogs: bool, after_expiry: str | None = None) -> None:
+    def __init__(self, directory: TableDirectory, with_changelogs: bool, is_batch: bool = False) -> None:
         self._directory = directory
-        self.after_expiry = after_expiry
+        self._is_batch = is_batch
         self.with_changelogs = with_changelogs
         self._log = StreamLog.of(__name__, directory.table)
 
@@ -83,8 +112,7 @@ class SnapshotRangeValidator:
         snapshots.forget()
         self.check_identity()
         latest = snapshots.latest_id()
-        if wanted > (latest or 0) + 1:
-            raise self.beyond(wanted, latest, read)
+        self._check_not_beyond(wanted, latest, read)
         if latest is None:
             return None
         if wanted < 1:
@@ -105,8 +133,11 @@ class SnapshotRangeValidator:
 
     def check_reached(self, wanted: int, read: str | None) -> None:
         """Check that a snapshot is or was in the table, or is the next one. `read`: as for `check_missing`."""
-        latest = self._directory.snapshots.latest_id()
-        if wanted > (latest or 0) + 1:
+        self._check_not_beyond(wanted, self._directory.snapshots.latest_id(), read)
+
+    def _check_not_beyond(self, wanted: int, latest: int | None, read: str | None) -> None:
+        # A part of snapshot 1 may have been read, which a table without snapshots has lost.
+        if wanted > (latest or 0) + 1 or (latest is None and read is not None):
             raise self.beyond(wanted, latest, read)
 
     def beyond(self, wanted: int, latest: int | None, read: str | None) -> PaimonStreamError:
@@ -120,7 +151,11 @@ class SnapshotRangeValidator:
                 any was.
         """
         if read is None:
-            return self.diagnosed(PositionBeyondLatestError(wanted, latest, self.after_expiry == FOR_BATCHES))
+            return self.diagnosed(PositionBeyondLatestError(wanted, latest, self._is_batch))
+        return self._cut_off(wanted, latest)
+
+    def _cut_off(self, wanted: int, latest: int | None) -> PaimonStreamError:
+        """The error for a table that ends before what was read of it."""
         if latest is None:
             return self.emptied()
         return self.diagnosed(
@@ -137,8 +172,7 @@ class SnapshotRangeValidator:
         return self.diagnosed(
             TableChangedError(
                 "The table is being dropped, or was emptied: it has no snapshots any more.",
-                advice=_UNDO,
-                option="with_start",
+                advice="If it is being dropped, close this reader. Otherwise decide what to undo, then start again.",
             )
         )
 
@@ -172,7 +206,7 @@ class SnapshotRangeValidator:
         earliest, latest = self.earliest_id(), self.latest_id()
         if latest is None:
             return self.emptied()
-        return self.diagnosed(PositionExpiredError(wanted, earliest, latest, detail, advice=self.after_expiry))
+        return self.diagnosed(PositionExpiredError(wanted, earliest, latest, detail))
 
     def begin_identity(self) -> Callable[[], None]:
         """As `check_identity`, but the request is sent at once, and the returned function waits for it and raises."""
@@ -311,10 +345,8 @@ class SnapshotRangeValidator:
             found = self._directory.tagged(snapshot_id)
         if found is None:
             latest = snapshots.latest_id()
-            if latest is None:
-                return self.emptied()
-            if latest < snapshot_id:
-                return self.another(snapshot_id)
+            if latest is None or latest < snapshot_id:
+                return self._cut_off(snapshot_id, latest)
             if self._directory.is_schema(path):
                 # Schemas do not expire.
                 what = "this schema is missing, though files of the table were written with it"

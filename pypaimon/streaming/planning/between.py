@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.fingerprints import is_same_history
-from pypaimon.streaming.metadata.history import FOR_BATCHES, SnapshotRangeValidator
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -60,7 +60,7 @@ class RangeScanner:
     def __init__(self, directory: TableDirectory, traits: TableTraits, options: TableOptions, between: Between) -> None:
         self._directory = directory
         self._snapshots = directory.snapshots
-        self._checks = SnapshotRangeValidator(directory, with_changelogs=False, after_expiry=FOR_BATCHES)
+        self._checks = SnapshotRangeValidator(directory, with_changelogs=False, is_batch=True)
         self._traits = traits
         self._options = options
         self._between = between
@@ -110,10 +110,16 @@ class RangeScanner:
             if start > _BEFORE_ALL:
                 # There was such a snapshot, so the table is being dropped, or is another one.
                 raise self._checks.absent(end)
+            self._check_had_none()
             return None
         if self._mode is BetweenMode.DIFF:
             return self._diff(self._snapshot(start), self._snapshot(end))
         return self._changes(start, end, resumes)
+
+    def _check_had_none(self) -> None:
+        """Raise TableChangedError for a table without snapshots if a tag shows that there were some."""
+        if self._directory.tag_names():
+            raise self._checks.emptied()
 
     def _between_tags(self, start: Snapshot, end: Snapshot, resumes: bool) -> SnapshotRange | None:
         if self._between.tag_to_snapshot:
@@ -128,6 +134,7 @@ class RangeScanner:
     def _between_times(self, start: int, end: int, resumes: bool) -> SnapshotRange | None:
         latest, earliest = self._snapshots.get_latest_snapshot(), self._snapshots.try_get_earliest_snapshot()
         if latest is None or earliest is None:
+            self._check_had_none()
             return None
         if start == end or start > latest.time_millis or end < earliest.time_millis:
             return None

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pypaimon.streaming.errors import PaimonStreamError, PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.io.conditional_writes import is_local
-from pypaimon.streaming.metadata.history import FOR_BATCHES, FOR_GROUPS, SnapshotRangeValidator
+from pypaimon.streaming.metadata.history import ReaderKind, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -103,9 +103,10 @@ class Planner:
         given = options.follow_up_scanner if self._range is None else self._range.follow_up
         self._follow_up = FollowUp(follow_up_scanner(self.traits, given), options)
         self._bounds = Bounds(options, now_millis)
-        after_expiry = FOR_GROUPS if options.slots is not None else None
-        after_expiry = after_expiry if self._range is None else FOR_BATCHES
-        self.checks = SnapshotRangeValidator(directory, self.traits.decoupled_changelog, after_expiry)
+        self._reader = ReaderKind.STREAM if options.slots is None else ReaderKind.GROUP
+        if self._range is not None:
+            self._reader = ReaderKind.BATCH
+        self.checks = SnapshotRangeValidator(directory, self.traits.decoupled_changelog, self._range is not None)
         self.log = PlannerLog(directory.table)
         self._builder = PlanBuilder(
             directory, schemas, self._follow_up, self._bounds, self.checks, self.log, kept_units
@@ -285,6 +286,7 @@ class Planner:
         position = state.start.position
         found = scanner.find(resumes=position is not None)
         if found is None:
+            self.checks.check_identity()
             if position is not None:
                 scanner.check_read(position, self.position_resolver)
             return Step(replace(state, ended=True))
@@ -387,7 +389,8 @@ class Planner:
         self, state: PlannerState, expired: PositionExpiredError, next_id: int | None, in_full: bool
     ) -> Starting:
         policy, of_chain = self._options.on_expired, self._chains is not None
-        start = start_instead(policy, expired, next_id, in_full=in_full, of_chain=of_chain)
+        with self._reader.advising():
+            start = start_instead(policy, expired, next_id, in_full=in_full, of_chain=of_chain)
         self.log.expired(expired.wanted, start)
         return Starting(start, restarted=True, end_id=state.end_id, schema_id=state.schema_id)
 

@@ -113,7 +113,8 @@ class StartingScanner:
         found = self._snapshots.try_get(wanted)
         if found is None:
             self._checks.check_missing(wanted, None)
-            raise self._checks.expired(wanted)
+            # Or the table was rolled back since, so that this would be the next snapshot.
+            raise self._checks.absent(wanted)
         return _full(found)
 
     def _newest_compacted(self, latest: Snapshot) -> Snapshot | None:

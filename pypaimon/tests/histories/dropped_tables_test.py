@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from support.tables.streamed_table import KEYED, Table, available, keys
 pytestmark = pytest.mark.slow
 
 COMMITS = 3
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+OTHER = 0
+"""A key of snapshot 1 that comes before key 1, from another file, and is left out of what readers give."""
 POLLS = 17
 """A reader that finds nothing checks its position within as many."""
 
@@ -52,10 +56,10 @@ class DroppedTable:
 
     Attributes:
         path: Its directory.
-        positions: The position after each snapshot, from 0.
+        positions: The position after each snapshot, from 0; inside snapshot 1, before key 1, is 0.5.
     """
 
-    def __init__(self, original: Table, positions: list[Position], path: Path) -> None:
+    def __init__(self, original: Table, positions: dict[float, Position], path: Path) -> None:
         self._original = original
         self.path, self.positions = path, positions
         shutil.copytree(original.path, path)
@@ -66,15 +70,17 @@ class DroppedTable:
         handle.table_path = str(self.path)
         return handle
 
-    def builder(self, after: int | None) -> StreamReadBuilder:
+    def builder(self, after: float | None) -> StreamReadBuilder:
         """Of a stream after a snapshot; None: from the state."""
         builder = StreamReadBuilder(self.handle()).with_poll_interval_ms(1).with_catch_up("replay")
         if after is None:
             return builder.with_start("latest-full")
         return builder.with_start(position=self.positions[after])
 
-    def allowed(self, read: int, *, is_given: bool) -> list[Callable[[Any], bool]]:
+    def allowed(self, read: float, *, is_given: bool) -> list[Callable[[Any], bool]]:
         """What a reader may say that has read the table up to a snapshot, or was given one.
+
+        A reader of the state that knows that the table had snapshots has read 0.5 of them.
 
         As long as a schema is left, a lost snapshot looks like an expired one or one that was rolled back, and a lost
         file like damage, of which the reader says that it may be part of a drop.
@@ -91,7 +97,7 @@ class DroppedTable:
             allowed.append(lambda outcome: outcome == [])
         if left and (read <= left[-1] or is_given):
             allowed.append(lambda outcome: isinstance(outcome, CorruptTableError) and "drop" in str(outcome))
-            wanted = list(range(read + 1, left[-1] + 1))
+            wanted = list(range(int(read) + 1, left[-1] + 1))
             allowed.append(lambda outcome: outcome == wanted)
             if len(left) < left[-1]:
                 allowed.append(lambda outcome: isinstance(outcome, PositionExpiredError))
@@ -108,7 +114,7 @@ def _scanned(builder: StreamReadBuilder) -> list[int]:
 
 
 def _polled(builder: StreamReadBuilder, scan: Any) -> list[int]:
-    return [key for _ in range(POLLS) for key in keys(builder.new_read(), available(scan))]
+    return [key for _ in range(POLLS) for key in keys(builder.new_read(), available(scan)) if key != OTHER]
 
 
 def _held(table: DroppedTable, after: int) -> Ask:
@@ -122,7 +128,7 @@ def _held(table: DroppedTable, after: int) -> Ask:
 
 def _ended(builder: StreamReadBuilder) -> list[int]:
     with builder.open_sync() as stream:
-        return [key for batch in stream for key in batch.rows["k"].to_pylist()]
+        return [key for batch in stream for key in batch.rows["k"].to_pylist() if key != OTHER]
 
 
 def _copy(table: DroppedTable, after: int) -> Ask:
@@ -140,22 +146,37 @@ def _copy(table: DroppedTable, after: int) -> Ask:
 
 def _live(table: DroppedTable) -> list[int]:
     with table.builder(None).open_live_sync() as live:
-        found: list[int] = live.to_arrow()["k"].to_pylist()
-        return found
+        return sorted(key for key in live.to_arrow()["k"].to_pylist() if key != OTHER)
 
 
-READERS: dict[str, tuple[int, Callable[[DroppedTable], Ask]]] = {
+def _saved_live(table: DroppedTable) -> Ask:
+    """A live table with saved rows."""
+    file = table.path.parent / "saved"
+    with table.builder(None).open_live_sync(save_to=file) as live:
+        live.save()
+
+    def ask() -> list[int]:
+        with table.builder(None).open_live_sync(save_to=file) as live:
+            return sorted(key for key in live.to_arrow()["k"].to_pylist() if key != OTHER)
+
+    return ask
+
+
+READERS: dict[str, tuple[float, Callable[[DroppedTable], Ask]]] = {
     "scan that was open, at the end": (COMMITS, lambda table: _held(table, COMMITS)),
     "scan that was open, behind": (1, lambda table: _held(table, 1)),
     "scan, at the end": (COMMITS, lambda table: lambda: _scanned(table.builder(COMMITS))),
+    "scan, inside": (0.5, lambda table: lambda: _scanned(table.builder(0.5))),
     "scan, behind": (1, lambda table: lambda: _scanned(table.builder(1))),
     "stream with an end, at the end": (
         COMMITS,
         lambda table: lambda: _ended(table.builder(COMMITS).with_end(latest=True)),
     ),
+    "stream with an end, inside": (0.5, lambda table: lambda: _ended(table.builder(0.5).with_end(latest=True))),
     "stream with an end, behind": (1, lambda table: lambda: _ended(table.builder(1).with_end(latest=True))),
-    "stream of the state": (0, lambda table: lambda: _ended(table.builder(None).with_end(latest=True))),
+    "stream of the state": (0, lambda table: lambda: sorted(_ended(table.builder(None).with_end(latest=True)))),
     "live table": (0, lambda table: lambda: _live(table)),
+    "live table with saved rows": (0.5, _saved_live),
     "copy, at the end": (COMMITS, lambda table: _copy(table, COMMITS)),
     "copy, behind": (1, lambda table: _copy(table, 1)),
     "changes": (1, lambda table: lambda: _ended(StreamReadBuilder(table.handle()).with_range(1, COMMITS))),
@@ -164,18 +185,23 @@ READERS: dict[str, tuple[int, Callable[[DroppedTable], Ask]]] = {
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, list[Position]]:
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, dict[float, Position]]:
     """A table with a snapshot for each key from 1 on, and the position after each."""
-    table = Table(tmp_path_factory.mktemp("dropped"), columns=KEYED, primary_keys=["k"], bucket="1")
-    table.commit_each(range(1, COMMITS + 1))
-    with table.builder().with_start("earliest").with_catch_up("replay").new_streaming_scan() as scan:
-        return table, [Position("", 1), *(plan.position for plan in available(scan))]
+    table = Table(tmp_path_factory.mktemp("dropped"), columns=KEYED, primary_keys=["k"], bucket="3")
+    table.commit([OTHER, 1])
+    table.commit_each(range(2, COMMITS + 1))
+    builder = table.builder().with_start("earliest").with_catch_up("replay").with_limits(max_splits=1)
+    with builder.new_streaming_scan() as scan:
+        plans = available(scan)
+    assert keys(builder.new_read(), plans) == [OTHER, *range(1, COMMITS + 1)]
+    after = zip((0.5, *range(1, COMMITS + 1)), (plan.position for plan in plans), strict=True)
+    return table, {0: Position("", 1), **dict(after)}
 
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("order", ORDERS)
 def test_no_reader_takes_a_table_that_is_being_dropped_for_one_without_data(
-    original: tuple[Table, list[Position]], tmp_path: Path, order: str, reader: str
+    original: tuple[Table, dict[float, Position]], tmp_path: Path, order: str, reader: str
 ) -> None:
     table = DroppedTable(*original, tmp_path / "t")
     files = ORDERS[order]([path for path in table.path.rglob("*") if path.is_file()])
@@ -193,6 +219,22 @@ def test_no_reader_takes_a_table_that_is_being_dropped_for_one_without_data(
     assert not any(path.is_file() for path in table.path.rglob("*")), "a reader has written into the table"
 
 
+@pytest.mark.parametrize("ends", [(0, COMMITS), (EPOCH, EPOCH + timedelta(days=1))], ids=["ids", "times"])
+def test_a_range_from_the_beginning_of_a_dropped_table_is_not_empty(tmp_path: Path, ends: tuple[Any, Any]) -> None:
+    table = Table(tmp_path).commit_each([1])
+    table.handle().create_tag("one")
+    builder = table.builder().with_range(*ends)
+    shutil.rmtree(table.path / "snapshot")
+    with pytest.raises(TableChangedError, match="is being dropped, or was emptied: it has no snapshots"):
+        _ended(builder)
+    shutil.rmtree(table.path / "tag")
+    assert _ended(builder) == []
+    builder = table.builder().with_range(*ends)
+    shutil.rmtree(table.path / "schema")
+    with pytest.raises(TableChangedError, match="was dropped: it has no schema"):
+        _ended(builder)
+
+
 @pytest.mark.parametrize("gone", [["."], ["consumer", "schema"], ["consumer", "snapshot"]], ids="-".join)
 def test_a_consumer_whose_file_went_with_the_table_blames_no_other_reader(tmp_path: Path, gone: list[str]) -> None:
     table = Table(tmp_path)
@@ -206,3 +248,27 @@ def test_a_consumer_whose_file_went_with_the_table_blames_no_other_reader(tmp_pa
         with pytest.raises(TableChangedError, match="dropped"):
             available(scan)
     assert not (table.path / "consumer").exists()
+
+
+def test_a_consumer_in_its_first_plan_blames_no_other_reader(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.commit_files([1, 2])
+    builder = table.builder().with_start("latest-full").with_limits(max_splits=1).with_consumer_id("etl")
+    with builder.new_streaming_scan() as scan:
+        assert scan.plan() is not None
+        assert any((table.path / "consumer").iterdir()) and not (table.path / "consumer" / "consumer-etl").exists()
+        for each in ("consumer", "snapshot"):
+            shutil.rmtree(table.path / each)
+        with pytest.raises(TableChangedError, match="is being dropped, or was emptied"):
+            available(scan)
+
+
+def test_a_group_whose_files_went_with_the_table_blames_no_deletion(tmp_path: Path) -> None:
+    table = Table(tmp_path, bucket="2", bucket_key="k").commit_each([1])
+    with table.builder().with_start("earliest").new_group("etl").open_sync() as stream:
+        next(stream)
+        for each in ("consumer", "snapshot"):
+            shutil.rmtree(table.path / each)
+        with pytest.raises(TableChangedError, match="is being dropped, or was emptied"):
+            next(stream)
+            next(stream)

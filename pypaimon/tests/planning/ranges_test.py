@@ -123,7 +123,12 @@ class TestEnds:
             ((1, 6), {}, PositionExpiredError, "Snapshot 2 has expired.* Choose a later snapshot"),
             ((-1, 6), {}, PositionExpiredError, "has expired"),
             ((0, 6), {"mode": "diff"}, PositionExpiredError, "Snapshot 0 has expired.* Choose a later snapshot"),
-            ((5, 7), {}, PositionBeyondLatestError, "Snapshot 7 is beyond the latest.* Choose an earlier one"),
+            (
+                (5, 7),
+                {},
+                PositionBeyondLatestError,
+                "Snapshot 7 is beyond the latest.* being dropped. Choose an earlier one",
+            ),
             ((5, 7), {"mode": "diff"}, PositionBeyondLatestError, "Snapshot 7 is beyond the latest"),
             ((6, 5), {}, StreamConfigError, "swap them"),
             (("6", "5"), {}, StreamConfigError, "swap them"),

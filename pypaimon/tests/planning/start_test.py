@@ -97,6 +97,18 @@ def test_by_snapshot_with_its_state(table: Table) -> None:
         begins(table, StartMode.FROM_SNAPSHOT_FULL, snapshot_id=6)
 
 
+def test_a_state_that_was_rolled_back_after_the_latest_was_read_has_not_expired(table: Table) -> None:
+    directory = TableDirectory.of(table.handle())
+    traits = TableTraits.of(table.handle().table_schema)
+    latest = directory.snapshots.get_latest_snapshot()
+    assert latest is not None and latest.id == 5
+    directory.snapshots.forget()
+    table.rollback(4)
+    scanner = StartingScanner(directory, traits, Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=5))
+    with pytest.raises(PositionBeyondLatestError):
+        scanner.find_at(latest)
+
+
 def test_below_the_earliest_it_is_the_earliest_with_a_warning(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     table.expire(4)
     with caplog.at_level(logging.WARNING):

@@ -19,6 +19,7 @@ from pypaimon.streaming.cli import messages
 from pypaimon.streaming.cli.app import program
 from pypaimon.streaming.cli.messages import text_of
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.metadata.history import ReaderKind
 
 ROOT = Path(package.__file__ or "").parent
 SAMPLES = [
@@ -125,6 +126,22 @@ def test_advice_after_expiry_names_the_choices_of_the_command(command: str, advi
     with click.Context(program) as context:
         context.invoked_subcommand = command
         assert f"to 3. {advice_of}" in text_of(errors.PositionExpiredError(1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("reader", "needs_it", "advice"),
+    [
+        (ReaderKind.STREAM, True, "Choose where to continue with on_expired='latest' | 'full', or"),
+        (ReaderKind.BATCH, True, "Choose a later snapshot, or two tags, or"),
+        (ReaderKind.GROUP, False, "Continue with `paimon-stream consumers reset TABLE GROUP --to earliest`"),
+        (ReaderKind.GROUP, True, "Continue with `paimon-stream consumers reset TABLE GROUP --to latest`"),
+    ],
+)
+def test_advice_after_expiry_is_what_the_reader_can_do(reader: ReaderKind, needs_it: bool, advice: str) -> None:
+    with pytest.raises(errors.PositionExpiredError) as caught, reader.advising():
+        raise errors.PositionExpiredError(1, 2, 3, earliest_needs_it=needs_it)
+    assert f"to 3. {advice}" in str(caught.value)
+    assert reader is ReaderKind.STREAM or text_of(caught.value) == str(caught.value)
 
 
 def test_advice_to_start_elsewhere_names_no_start_where_the_command_has_none() -> None:

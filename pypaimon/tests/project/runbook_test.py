@@ -36,9 +36,11 @@ def expired(table: Table) -> None:
         scan.plan()
 
 
-def beyond(table: Table) -> None:
-    with table.builder().new_streaming_scan() as scan:
-        scan.restore(9)
+def cut_off(table: Table) -> None:
+    with table.builder().with_start("earliest").new_streaming_scan() as scan:
+        position = available(scan)[-1].position
+    table.rollback(2)
+    with table.builder().with_start(position=position).new_streaming_scan() as scan:
         scan.plan()
 
 
@@ -106,7 +108,7 @@ def checkpoint(table: Table) -> None:
 
 
 TROUBLES = (
-    *(expired, recreated, rolled_back, beyond, taken_over, damaged, lost),
+    *(expired, recreated, rolled_back, cut_off, taken_over, damaged, lost),
     *(refused, unavailable, hanging, checkpoint),
 )
 
