@@ -117,6 +117,10 @@ class FlinkTable:
         snapshot = self.handle().snapshot_manager().get_latest_snapshot()
         return 0 if snapshot is None else int(snapshot.id)
 
+    def wait_for_consumers(self, followers: Followers, *names: str) -> None:
+        """What follows the table keeps its snapshots from now on. What has not begun would begin after an expiry."""
+        until(lambda: {each.consumer_id for each in list_consumers(self.handle())} >= {*followers.consumers, *names})
+
     @contextmanager
     def followed(self, **settings: Any) -> Any:
         """What follows it within the block."""
@@ -231,8 +235,7 @@ def test_tags_and_expiry_while_all_follow(flink: LiveFlink, lake: Path, name: st
     with table.followed() as followers:
         job = table.write()
         table.push()
-        until(lambda: {each.consumer_id for each in list_consumers(table.handle())} >= {*followers.consumers, "flink"})
-        # What follows the table keeps its snapshots from now on.
+        table.wait_for_consumers(followers, "flink")
         savepoint = job.stop()
         table.catalog.sql("ALTER TABLE t SET ('snapshot.num-retained.min'='1', 'snapshot.num-retained.max'='2')")
         job = table.write(savepoint)
@@ -315,6 +318,7 @@ def test_flink_follows_what_ours_write_and_compact(flink: LiveFlink, lake: Path,
                 writer.commit()
                 followers.check_running()
                 if number % 4 == 3:
+                    table.wait_for_consumers(followers, "flink", "flink-copy")
                     maintain(table.handle(), MaintenancePolicy(min_snapshots=1, max_snapshots=3))
         compact(table.handle(), full=True)
         table.check(followers, flinks)
