@@ -20,7 +20,6 @@ import pyarrow.types as types
 _Mask = npt.NDArray[np.bool_]
 _OTHER_BRANCH = 2
 """The second branch of the union of a nullable field, as Avro counts it: the first one is null."""
-_NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def encoded_records(columns: list[pa.Array], fields: list[pa.Field], rows: int) 
     arrays = list(_arrays(parts, rows))
     if len(arrays) == 1:
         return arrays[0]
-    return pc.binary_join_element_wise(*arrays, _NOTHING, null_handling="replace")
+    return pc.binary_join_element_wise(*arrays, pa.scalar(b"", pa.large_binary()), null_handling="replace")
 
 
 def _field(column: pa.Array, field: pa.Field) -> Iterator[_Part]:

@@ -349,14 +349,17 @@ class SnapshotRangeValidator:
                 return self._cut_off(snapshot_id, latest)
             if self._directory.is_schema(path):
                 # Schemas do not expire.
-                what = "this schema is missing, though files of the table were written with it"
-                return self.diagnosed(CorruptTableError(path, what, advice=_RESTORE))
+                return self._lost(path, "this schema is missing, though files of the table were written with it")
             return self.expired(snapshot_id, "It expired while it was read. ")
         if not is_same_history(fingerprint, found.fingerprint):
             return self.another(snapshot_id)
-        # Not if the table is being dropped and its schemas are gone already.
-        what = f"this file is missing, though snapshot {snapshot_id} needs it"
-        return self.diagnosed(CorruptTableError(path, what, advice=_RESTORE))
+        return self._lost(path, f"this file is missing, though snapshot {snapshot_id} needs it")
+
+    def _lost(self, path: str, what: str) -> PaimonStreamError:
+        error = CorruptTableError(path, what, advice=_RESTORE)
+        # The schema that shows the identity may be the one that was lost, while others are left.
+        is_damage = self._directory.is_schema(path) and self._directory.exists()
+        return error if is_damage else self.diagnosed(error)
 
     def available(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot, or the long-lived changelog that is left of it."""
