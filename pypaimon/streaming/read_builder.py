@@ -303,9 +303,10 @@ class TableChanges:
                         return
 
         stored = [name for name in schema.names if name != ROW_KIND]
-        between, keys = self._builder._spec.between, self._builder.table.table_schema.primary_keys
+        stream = resolved(self._builder)
+        between = stream.spec.between
         # A row that differs only in a column that the query leaves out has changed, too.
-        compares = bool(keys) and between is not None and between.may_compare
+        compares = bool(stream.schema.primary_keys) and between is not None and between.may_compare
         return register_io_source(frames, schema=polars_frame([], schema).schema)
 
 

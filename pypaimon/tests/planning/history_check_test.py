@@ -183,7 +183,8 @@ def test_a_data_file_that_a_rollback_took_is_not_damage(table: Table, commits: i
     for key in range(commits):
         table.commit([100 + key])
     Path(plans[-1].splits()[0].files[0].file_path).unlink()
-    with pytest.raises(TableChangedError, match="rolled back: snapshot 3"):
+    known = "rolled back: snapshot 3" if commits else "rolled back, or is being dropped: it ends at snapshot 2"
+    with pytest.raises(TableChangedError, match=known):
         builder.new_read().to_arrow(plans[-1].splits())
 
 
