@@ -164,15 +164,14 @@ class MicroBatchPlanner:
         if self._frozen is None or position is None or position.table != self._table:
             # The first step refuses a position of another table.
             return
-        inside = position.unit is not None or position.phase is Phase.FULL
-        read = position.snapshot if inside else position.snapshot - 1
+        read = position.last_read
         if read <= self._frozen or self._stream.directory.snapshots.refreshed(read) is not None:
             return
         raise self._beyond_latest(position)
 
     def _beyond_latest(self, position: Position) -> PaimonStreamError:
         latest = self._stream.directory.snapshots.latest_id()
-        return self._planner.checks.beyond(position.snapshot, latest, position.fingerprint)
+        return self._planner.checks.beyond(position, latest)
 
     def _step(self, state: PlannerState, limits: Limits) -> Step:
         if not limits and self._frozen is None:

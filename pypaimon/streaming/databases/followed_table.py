@@ -226,10 +226,7 @@ class FollowedTable:
     def _read_until(self) -> int:
         """The last snapshot that was read, perhaps partly; 0 without any."""
         position = self.driver.position
-        if position is None:
-            return 0
-        # A position without a unit is before its snapshot.
-        return position.snapshot - (position.phase is Phase.FOLLOW and position.unit is None)
+        return 0 if position is None else position.last_read
 
     def close(self) -> None:
         """Release everything; ends a `look` on another thread too."""

@@ -25,7 +25,7 @@ from pypaimon.streaming.groups.rebalance import (
     next_state,
     restarted_state,
 )
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.position import Position
 
 _MAX_STATES = 16
 _STATES_KEPT = 8
@@ -241,4 +241,4 @@ class Coordinator:
 
 def _fingerprint_before(position: Position) -> str | None:
     """The fingerprint of the snapshot before a position's; None where the position knows that of another snapshot."""
-    return position.fingerprint if position.phase is Phase.FOLLOW and position.unit is None else None
+    return None if position.is_inside else position.fingerprint

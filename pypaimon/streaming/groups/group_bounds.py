@@ -73,13 +73,13 @@ class GroupStart:
         if state.begun and starts:
             last = max(starts)
             self._planner.position_resolver.resumed(last)
-            self._planner.checks.check_reached(last.snapshot, last.fingerprint)
+            self._planner.checks.check_reached(last)
 
     def can_start(self, position: Position) -> bool:
         try:
             state = self._planner.position_resolver.resumed(position)
             if not isinstance(state, ReadingFull):
-                self._planner.checks.check_missing(position.snapshot, position.fingerprint)
+                self._planner.checks.check_missing(position)
                 return True
         except (PositionExpiredError, TableChangedError):
             return False
@@ -94,7 +94,7 @@ class GroupStart:
     def _checked(self, saved: Position) -> Position:
         position = of_table(saved, self._identity)
         self._planner.position_resolver.resumed(position)
-        self._planner.checks.check_missing(position.snapshot, position.fingerprint)
+        self._planner.checks.check_missing(position)
         return position
 
     def _previous_progress(self) -> Consumer | None:

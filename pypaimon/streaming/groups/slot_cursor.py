@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.resolve import ResolvedStream
@@ -67,8 +67,7 @@ class SlotCursor:
     @property
     def is_between_snapshots(self) -> bool:
         """Whether it is before a snapshot, not inside one or inside a plan: then it can be merged with another one."""
-        position = self.progress.position
-        return position.phase is Phase.FOLLOW and position.unit is None and not self.progress.is_in_plan
+        return not self.progress.position.is_inside and not self.progress.is_in_plan
 
     def look(self) -> BatchChunk | None:
         """The next chunk; None if there is nothing new, or the stream has ended. Errors as `ChunkReader.look`."""

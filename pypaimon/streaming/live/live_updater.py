@@ -32,7 +32,7 @@ from pypaimon.streaming.live.row_store import HeldColumns, RowStore, TableVersio
 from pypaimon.streaming.live.saved_rows import SavedRows, SavedState
 from pypaimon.streaming.live.subscriptions import ChangeQueue, KeyWatch
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES
 from pypaimon.streaming.options.table_traits import moved_by
@@ -307,7 +307,7 @@ class LiveTableUpdater:
             self._wake()
 
     def _publish(self, driver: ScanDriver, reader: ChunkReader, position: Position | None) -> None:
-        if position is not None and not _is_whole(position):
+        if position is not None and position.is_inside:
             return
         rows = self._store
         if rows is None:
@@ -388,8 +388,4 @@ class LiveTableUpdater:
 
 
 def _is_end(chunk: BatchChunk) -> bool:
-    return chunk.last and _is_whole(chunk.plan.position)
-
-
-def _is_whole(position: Position) -> bool:
-    return position.phase is Phase.FOLLOW and position.unit is None
+    return chunk.last and not chunk.plan.position.is_inside

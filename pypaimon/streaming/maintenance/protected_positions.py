@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.position import Phase, Position, of_table
+from pypaimon.streaming.model.position import Position, of_table
 
 _ADVICE = "Protect only positions of this table and branch, without those that a rollback has left behind."
 
@@ -22,5 +22,4 @@ def check_protected(directory: TableDirectory, protected: Iterable[Position | in
         if isinstance(each, Position):
             position = of_table(each, directory.identity)
             checks.check_table(position, _ADVICE)
-            between = position.phase is Phase.FOLLOW and position.unit is None
-            checks.check_fingerprint(position.snapshot - between, position.fingerprint)
+            checks.check_fingerprint(position.last_read, position.fingerprint)

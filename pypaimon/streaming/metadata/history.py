@@ -21,7 +21,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
 
 RANGE_CHECK_INTERVAL = 16
 """Polls in a row that found nothing between two checks of the range (Java's `NextSnapshotFetcher`)."""
@@ -91,12 +91,8 @@ class SnapshotRangeValidator:
     def latest_id(self) -> int | None:
         return self._directory.snapshots.latest_id()
 
-    def check_missing(self, wanted: int, read: str | None) -> int | None:
-        """Find out why a snapshot is missing. Returns if it is the next one to be committed.
-
-        Args:
-            wanted: Its id.
-            read: Fingerprint of the snapshot before it, or of itself, if that was read; see `beyond`.
+    def check_missing(self, position: Position) -> int | None:
+        """Find out why the snapshot of a position is missing. Returns if it is the next one to be committed.
 
         Returns:
             The id of the latest snapshot, or None.
@@ -111,8 +107,8 @@ class SnapshotRangeValidator:
         # Snapshots that were read earlier would answer for a table that is no longer there.
         snapshots.forget()
         self.check_identity()
-        latest = snapshots.latest_id()
-        self._check_not_beyond(wanted, latest, read)
+        latest, wanted = snapshots.latest_id(), position.snapshot
+        self._check_not_beyond(position, latest)
         if latest is None:
             return None
         if wanted < 1:
@@ -131,28 +127,24 @@ class SnapshotRangeValidator:
             )
         )
 
-    def check_reached(self, wanted: int, read: str | None) -> None:
-        """Check that a snapshot is or was in the table, or is the next one. `read`: as for `check_missing`."""
-        self._check_not_beyond(wanted, self._directory.snapshots.latest_id(), read)
+    def check_reached(self, position: Position) -> None:
+        """Check that the last snapshot that was read is or was in the table."""
+        self._check_not_beyond(position, self._directory.snapshots.latest_id())
 
-    def _check_not_beyond(self, wanted: int, latest: int | None, read: str | None) -> None:
-        # A part of snapshot 1 may have been read, which a table without snapshots has lost.
-        if wanted > (latest or 0) + 1 or (latest is None and read is not None):
-            raise self.beyond(wanted, latest, read)
+    def _check_not_beyond(self, position: Position, latest: int | None) -> None:
+        if position.last_read > (latest or 0):
+            raise self.beyond(position, latest)
 
-    def beyond(self, wanted: int, latest: int | None, read: str | None) -> PaimonStreamError:
-        """The error for a position beyond the snapshot that follows the latest one.
+    def beyond(self, position: Position, latest: int | None) -> PaimonStreamError:
+        """The error for a position of which the last snapshot that was read comes after the latest one.
 
         A drop deletes one file after the other, snapshots before schemas or after them. While a schema is left, a table
-        that ends before what was read of it looks as after a rollback, and without snapshots as after Java's purge.
-
-        Args:
-            read: Fingerprint of the last snapshot that was read of this table; None if the position does not show that
-                any was.
+        that ends before what was read of it looks as after a rollback, and without snapshots as after Java's purge. A
+        position without a fingerprint does not show that anything was read: it may be of another table.
         """
-        if read is None:
-            return self.diagnosed(PositionBeyondLatestError(wanted, latest, self._is_batch))
-        return self._cut_off(wanted, latest)
+        if position.fingerprint is None:
+            return self.diagnosed(PositionBeyondLatestError(position.snapshot, latest, self._is_batch))
+        return self._cut_off(position.snapshot, latest)
 
     def _cut_off(self, wanted: int, latest: int | None) -> PaimonStreamError:
         """The error for a table that ends before what was read of it."""
@@ -199,7 +191,7 @@ class SnapshotRangeValidator:
         """The error for a snapshot that is not in the table: it has expired, or the table ends before it."""
         latest = self.latest_id()
         if wanted > (latest or 0):
-            return self.beyond(wanted, latest, None)
+            return self.beyond(Position(UNKNOWN_TABLE, wanted), latest)
         return self.expired(wanted)
 
     def expired(self, wanted: int, detail: str = "") -> PaimonStreamError:

@@ -107,6 +107,16 @@ class Position:
     since: int | None = None
     base: ChainBase | None = None
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether it is inside of `snapshot`, not before it."""
+        return self.phase is not Phase.FOLLOW or self.unit is not None
+
+    @property
+    def last_read(self) -> int:
+        """Id of the last snapshot that was read, perhaps in part, which `fingerprint` is of; 0 before the first."""
+        return self.snapshot if self.is_inside else self.snapshot - 1
+
     def _repr_html_(self) -> str:
         return html_dataclass("Position", self, whole=False)
 

@@ -223,9 +223,8 @@ class RangeScanner:
                 raise self._elsewhere(position, found)
             return ReadingRange(span)
         resumed = resolver.resumed(position)
-        last_read = position.snapshot if position.unit is not None else position.snapshot - 1
-        if last_read > found.last:
-            self._checks.check_reached(position.snapshot, position.fingerprint)
+        if position.last_read > found.last:
+            self._checks.check_reached(position)
             raise self._elsewhere(position, found)
         return resumed
 
@@ -239,11 +238,11 @@ class RangeScanner:
             PositionBeyondLatestError: The table ends before the position, which has no fingerprint.
         """
         resolver.check_table(position)
-        self._checks.check_reached(position.snapshot, position.fingerprint)
+        self._checks.check_reached(position)
         earliest = self._snapshots.earliest_id()
         if earliest is not None and position.snapshot < earliest:
             raise self._checks.expired(position.snapshot)
-        if position.phase is not Phase.FOLLOW or position.unit is not None:
+        if position.is_inside:
             raise self._elsewhere(position, None)
 
     def _is_there(self, snapshot_id: int) -> bool:

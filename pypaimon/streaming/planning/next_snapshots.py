@@ -15,6 +15,7 @@ from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
+from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
 from pypaimon.streaming.planning.planner_state import Begun, Following, ReadingFull, ReadingRange, SnapshotMark, Step
 
 _MAX_WINDOW = 64
@@ -193,9 +194,9 @@ class SnapshotPrefetcher:
         return replace(state, misses=0, verified=True, window=window)
 
 
-def _fingerprint(state: Following) -> str | None:
-    """That of the snapshot before the state, if the stream has read it."""
-    return None if state.before is None else state.before.fingerprint
+def _position(state: Following) -> Position:
+    """Where the state is, in a table that is checked apart."""
+    return state.position(lambda: UNKNOWN_TABLE)
 
 
 def _window(state: Following, snapshot: Snapshot | None) -> Window:
@@ -292,7 +293,7 @@ class HistoryCheck:
             CorruptTableError: A snapshot is missing in the middle of others, or cannot be decoded.
         """
         if (state.misses + 1) % RANGE_CHECK_INTERVAL == 0 or not state.verified:
-            latest = self._checks.check_missing(state.next_id, _fingerprint(state))
+            latest = self._checks.check_missing(_position(state))
             if state.end_id is not None and state.end_id > (latest or 0):
                 raise self._checks.another(state.end_id)
             if state.before is not None:
@@ -308,9 +309,10 @@ class HistoryCheck:
             PositionBeyondLatestError: The table ends before.
             TableChangedError: The table was rolled back, dropped or re-created.
         """
+        position = _position(state)
         if state.end_id is None and not state.verified:
-            self._checks.check_reached(state.next_id, _fingerprint(state))
-        elif state.end_id is not None and state.next_id > last + 1:
+            self._checks.check_reached(position)
+        elif state.end_id is not None and position.last_read > last:
             # The position is beyond the table, or beyond the snapshot that was its latest a moment ago.
             self.check_missed(state)
 

@@ -223,7 +223,7 @@ class Planner:
         if latest is None and position is not None:
             # A saved position in an empty table: the stream must not end cleanly if the table was re-created.
             self.position_resolver.check_table(position)
-            self.checks.check_missing(position.snapshot, position.fingerprint)
+            self.checks.check_missing(position)
         return replace(state, end_id=latest, ended=latest is None)
 
     def _begin(self, state: Starting) -> Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import Plan
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import OnOverwrite
 from pypaimon.streaming.paimon.handles import ReadableTable
@@ -49,8 +49,7 @@ class PlannerLog:
 
     def resumed(self, position: Position) -> None:
         if self._is_news(position):
-            inside = position.phase is Phase.FULL or position.unit is not None
-            text = f"the stream resumes {'inside' if inside else 'before'} snapshot %(snapshot)d"
+            text = f"the stream resumes {'inside' if position.is_inside else 'before'} snapshot %(snapshot)d"
             self._log.info(
                 "resume", text, snapshot=position.snapshot, phase=position.phase.value, inside=position.unit is not None
             )

@@ -218,10 +218,10 @@ class Following(_Phase):
     at_latest: bool = False
 
     def position(self, identity: Callable[[], str]) -> Position:
-        last_read = self.next_id if self.unit is not None else self.next_id - 1
-        known = self.before is not None and self.before.snapshot_id == last_read
-        fingerprint = self.before.fingerprint if known and self.before else None
-        return Position(identity(), self.next_id, fingerprint, Phase.FOLLOW, self.unit)
+        position = Position(identity(), self.next_id, unit=self.unit)
+        if self.before is None or self.before.snapshot_id != position.last_read:
+            return position
+        return replace(position, fingerprint=self.before.fingerprint)
 
     def after(self, snapshot: Snapshot) -> Following:
         """The state after this snapshot was read or passed over."""

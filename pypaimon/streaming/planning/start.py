@@ -18,7 +18,7 @@ from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
@@ -112,7 +112,7 @@ class StartingScanner:
         wanted = self._raised(wanted, latest.id if earliest is None else earliest, latest)
         found = self._snapshots.try_get(wanted)
         if found is None:
-            self._checks.check_missing(wanted, None)
+            self._checks.check_missing(Position(UNKNOWN_TABLE, wanted))
             # Or the table was rolled back since, so that this would be the next snapshot.
             raise self._checks.absent(wanted)
         return _full(found)
@@ -218,8 +218,7 @@ class PositionResolver:
         if position.phase is Phase.FULL:
             snapshot, chain = self._inside_first_plan(position)
             return ReadingFull(snapshot, position.unit, chain, created_after)
-        inside = position.unit is not None
-        last = position.snapshot if inside else position.snapshot - 1
+        inside, last = position.is_inside, position.last_read
         read = None if inside else position.fingerprint
         if latest is not None and latest.id == last and read and is_same_history(read, latest.fingerprint):
             # It was read before the schema of this table, and nothing had followed it.

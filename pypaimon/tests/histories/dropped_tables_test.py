@@ -29,7 +29,8 @@ pytestmark = pytest.mark.slow
 COMMITS = 3
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 OTHER = 0
-"""A key of snapshot 1 that comes before key 1, from another file, and is left out of what readers give."""
+"""A key of the first and the last snapshot, before their own from another file, and left out of what readers give."""
+LAST_INSIDE = COMMITS - 0.5
 POLLS = 17
 """A reader that finds nothing checks its position within as many."""
 
@@ -56,7 +57,8 @@ class DroppedTable:
 
     Attributes:
         path: Its directory.
-        positions: The position after each snapshot, from 0; inside snapshot 1, before key 1, is 0.5.
+        positions: The position after each snapshot, from 0; inside snapshot 1, before key 1, is 0.5, and inside the
+            last one LAST_INSIDE.
     """
 
     def __init__(self, original: Table, positions: dict[float, Position], path: Path) -> None:
@@ -167,12 +169,17 @@ READERS: dict[str, tuple[float, Callable[[DroppedTable], Ask]]] = {
     "scan that was open, behind": (1, lambda table: _held(table, 1)),
     "scan, at the end": (COMMITS, lambda table: lambda: _scanned(table.builder(COMMITS))),
     "scan, inside": (0.5, lambda table: lambda: _scanned(table.builder(0.5))),
+    "scan, inside the last snapshot": (LAST_INSIDE, lambda table: lambda: _scanned(table.builder(LAST_INSIDE))),
     "scan, behind": (1, lambda table: lambda: _scanned(table.builder(1))),
     "stream with an end, at the end": (
         COMMITS,
         lambda table: lambda: _ended(table.builder(COMMITS).with_end(latest=True)),
     ),
     "stream with an end, inside": (0.5, lambda table: lambda: _ended(table.builder(0.5).with_end(latest=True))),
+    "stream with an end, inside the last snapshot": (
+        LAST_INSIDE,
+        lambda table: lambda: _ended(table.builder(LAST_INSIDE).with_end(latest=True)),
+    ),
     "stream with an end, behind": (1, lambda table: lambda: _ended(table.builder(1).with_end(latest=True))),
     "stream of the state": (0, lambda table: lambda: sorted(_ended(table.builder(None).with_end(latest=True)))),
     "live table": (0, lambda table: lambda: _live(table)),
@@ -189,12 +196,13 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, dict[floa
     """A table with a snapshot for each key from 1 on, and the position after each."""
     table = Table(tmp_path_factory.mktemp("dropped"), columns=KEYED, primary_keys=["k"], bucket="3")
     table.commit([OTHER, 1])
-    table.commit_each(range(2, COMMITS + 1))
+    table.commit_each(range(2, COMMITS))
+    table.commit([OTHER, COMMITS])
     builder = table.builder().with_start("earliest").with_catch_up("replay").with_limits(max_splits=1)
     with builder.new_streaming_scan() as scan:
         plans = available(scan)
-    assert keys(builder.new_read(), plans) == [OTHER, *range(1, COMMITS + 1)]
-    after = zip((0.5, *range(1, COMMITS + 1)), (plan.position for plan in plans), strict=True)
+    assert keys(builder.new_read(), plans) == [OTHER, *range(1, COMMITS), OTHER, COMMITS]
+    after = zip((0.5, *range(1, COMMITS), LAST_INSIDE, COMMITS), (plan.position for plan in plans), strict=True)
     return table, {0: Position("", 1), **dict(after)}
 
 
