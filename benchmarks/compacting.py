@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pypaimon import CatalogFactory
+from pypaimon.catalog.catalog_factory import CatalogFactory
 
 from benchmarks import java_peer
 from benchmarks.java_peer import CountingFileIO, JavaTable

@@ -17,7 +17,7 @@ from benchmarks.tables import catalog, create, some_rows
 from pypaimon.streaming import BlockingBatch, stream_read_builder, stream_write_builder
 from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
 from pypaimon.streaming.live.duckdb_row_store import MemoryBound
-from pypaimon.streaming.live.row_store import RowStore, TableVersion
+from pypaimon.streaming.live.row_store import HeldColumns, RowStore, TableVersion
 from pypaimon.streaming.targets import apply_to_dict
 
 ROWS = 1_000_000
@@ -68,7 +68,7 @@ def _batches(table: Any) -> tuple[list[BlockingBatch], list[BlockingBatch], list
 
 
 def _live(batches: list[BlockingBatch]) -> RowStore:
-    return _applied(ArrowRowStore(batches[0].schema, batches[0].rows.schema, _BOUND), batches)
+    return _applied(ArrowRowStore(HeldColumns.of(batches[0]), _BOUND), batches)
 
 
 def _applied(rows: RowStore, batches: list[BlockingBatch]) -> RowStore:
@@ -93,7 +93,7 @@ def _rates(state: list[BlockingBatch], changes: dict[str, list[BlockingBatch]]) 
         seconds: list[tuple[float, float]] = []
         for _ in range(ROUNDS):
             before = [] if name == "first state" else state
-            rows = _applied(ArrowRowStore(state[0].schema, state[0].rows.schema, _BOUND), before)
+            rows = _applied(ArrowRowStore(HeldColumns.of(state[0]), _BOUND), before)
             dictionary = _filled({}, before)
             ours = worked(lambda: _applied(rows, batches))  # noqa: B023 - called at once
             theirs = worked(lambda: _filled(dictionary, batches))  # noqa: B023

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,7 +57,7 @@ def processor_seconds(call: Callable[[], object]) -> float:
     return own_seconds() - begin
 
 
-def in_turns(candidates: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:
+def in_turns(candidates: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:
     """What each candidate measures in several rounds, in each of which all take their turn; one more is not counted."""
     found: dict[str, list[float]] = {name: [] for name in candidates}
     for number in range(rounds + 1):

@@ -202,5 +202,9 @@ def engines(names: tuple[str, ...] = ENGINES) -> Iterator[dict[str, Engine]]:
 
 def medians(costs: list[Cost]) -> Cost:
     """Of each part over several rounds."""
-    parts = (median(getattr(each, part) for each in costs) for part in ("seconds", "processor", "memory"))
-    return Cost(*parts, costs[-1].answer)
+    return Cost(
+        median(each.seconds for each in costs),
+        median(each.processor for each in costs),
+        median(each.memory for each in costs),
+        costs[-1].answer,
+    )

@@ -98,7 +98,7 @@ def _names(rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
 def five_columns(ids: np.ndarray[Any, Any], seed: int, kinds: np.ndarray[Any, Any] | None = None) -> Rows:
     """Rows of 33 bytes with these ids."""
     rng, count = np.random.default_rng(seed), len(ids)
-    columns = {
+    columns: dict[str, np.ndarray[Any, Any]] = {
         "id": ids.astype(np.int64),
         "amount": rng.random(count),
         "number": rng.integers(0, 1 << 30, count, dtype=np.int32),
