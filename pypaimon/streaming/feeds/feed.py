@@ -34,8 +34,10 @@ from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.spec_builder import resolved
 
-_CHUNK_BYTES = 8 << 20
-"""Small files are read several at a time; smaller than in other streams, so that the first rows come sooner."""
+_CHUNK_BYTES = 16 << 20
+"""Smaller than in other streams, so that the first rows come sooner. While a training loop runs Python code, each chunk
+that is handed over waits for the interpreter several times: with half as many bytes a feed is a tenth slower.
+"""
 
 
 @dataclass(slots=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
 import shutil
+import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ import pytest
 from pypaimon.streaming import (
     CorruptTableError,
     DictTarget,
+    OpenTableError,
     PaimonStreamError,
     Position,
     PositionBeyondLatestError,
@@ -22,7 +27,11 @@ from pypaimon.streaming import (
     TableChangedError,
     replicate,
 )
-from support.tables.streamed_table import KEYED, Table, available, keys
+from pypaimon.streaming.cli.app import run
+from pypaimon.streaming.feeds.feed import Feed
+from pypaimon.streaming.feeds.feed_state import Share
+from support.tables.handles import catalog_with_database
+from support.tables.streamed_table import KEYED, Table, available, keys, sorted_rows
 
 pytestmark = pytest.mark.slow
 
@@ -164,6 +173,40 @@ def _saved_live(table: DroppedTable) -> Ask:
     return ask
 
 
+def _fed(builder: StreamReadBuilder) -> list[int]:
+    feed = Feed.of(builder.with_end(latest=True), "Feed")
+    reader = feed.open(Share(), feed.begin, 1, False)
+    try:
+        return [key for rows, _ in reader for key in rows["k"].to_pylist() if key != OTHER]
+    finally:
+        reader.close()
+
+
+def _printed(table: DroppedTable) -> list[int]:
+    """What `paimon-stream tail` prints of the state."""
+    out = _run("tail", "db.t", "--until-latest", "--format", "json", "--warehouse", str(table.path.parent.parent))
+    return sorted(key for key in (json.loads(line)["k"] for line in out.splitlines()) if key != OTHER)
+
+
+def _copied(table: DroppedTable) -> list[int]:
+    """What `paimon-stream copy` copies of the state."""
+    target = tempfile.mkdtemp(dir=table.path.parent.parent)
+    _run("copy", "db.t", "db.t", "--create", "--target-warehouse", target, "--warehouse", str(table.path.parent.parent))
+    handle = catalog_with_database(Path(target), "db").get_table("db.t")
+    return [key for key, *_ in sorted_rows(handle) if key != OTHER]
+
+
+def _run(*arguments: str) -> str:
+    out = io.StringIO()
+    try:
+        with redirect_stdout(out):
+            assert run((*arguments, "--debug")) == 0
+    except OpenTableError as error:
+        # The program knows the table by its name alone.
+        raise (TableChangedError(str(error)) if "is being dropped, or was dropped" in str(error) else error) from None
+    return out.getvalue()
+
+
 READERS: dict[str, tuple[float, Callable[[DroppedTable], Ask]]] = {
     "scan that was open, at the end": (COMMITS, lambda table: _held(table, COMMITS)),
     "scan that was open, behind": (1, lambda table: _held(table, 1)),
@@ -186,6 +229,10 @@ READERS: dict[str, tuple[float, Callable[[DroppedTable], Ask]]] = {
     "live table with saved rows": (0.5, _saved_live),
     "copy, at the end": (COMMITS, lambda table: _copy(table, COMMITS)),
     "copy, behind": (1, lambda table: _copy(table, 1)),
+    "feed, behind": (1, lambda table: lambda: _fed(table.builder(1))),
+    "feed, inside": (0.5, lambda table: lambda: _fed(table.builder(0.5))),
+    "printed": (0, lambda table: lambda: _printed(table)),
+    "copied by the program": (0, lambda table: lambda: _copied(table)),
     "changes": (1, lambda table: lambda: _ended(StreamReadBuilder(table.handle()).with_range(1, COMMITS))),
 }
 """Each with the snapshot that it has read last, and what makes one before the drop."""
@@ -211,7 +258,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, dict[floa
 def test_no_reader_takes_a_table_that_is_being_dropped_for_one_without_data(
     original: tuple[Table, dict[float, Position]], tmp_path: Path, order: str, reader: str
 ) -> None:
-    table = DroppedTable(*original, tmp_path / "t")
+    table = DroppedTable(*original, tmp_path / "db.db" / "t")
     files = ORDERS[order]([path for path in table.path.rglob("*") if path.is_file()])
     read, prepare = READERS[reader]
     for file, ask in [(file, prepare(table)) for file in files]:
