@@ -251,7 +251,7 @@ def share_of(feed: TorchFeed) -> Share:
 
 
 def load_states(feeds: Mapping[str, TorchFeed], states: Mapping[str, Any]) -> None:
-    """Load the state of each feed, or of none if one is refused."""
+    """Load the state of each feed. If one is refused, no feed changes."""
     placed = {name: feed._placed(states.get(name, {})) for name, feed in feeds.items()}
     for name, feed in feeds.items():
         feed._take(placed[name])
