@@ -106,7 +106,7 @@ class TableDiscovery:
                     self._on_gone(name)
                 else:
                     self._state.registry.opening.discard(name)
-                    self._state.park(name, error, self._state.registry.followed.get(name))
+                    self._park(name, error, self._state.registry.followed.get(name))
         else:
             with self._state.lock:
                 if opened is None:
@@ -122,13 +122,18 @@ class TableDiscovery:
         table = registry.followed.get(name)
         if table is not None:
             table.suspicion = None
-            self._state.park(name, error, table)
+            self._park(name, error, table)
         elif registry.place_of(name) is not None:
             # An earlier stream has read it, so that its rows are missed.
             self._state.park(name, error, None)
         elif registry.skipped.get(name) != why:
             registry.skipped[name] = why
             self._state.emit(TableSkipped(name, why))
+
+    def _park(self, name: str, error: Exception, table: FollowedTable | None) -> None:
+        """With the lock held: the table cannot be opened. Each listing opens parked tables: they failed already."""
+        if table is None or table.error is None:
+            self._state.park(name, error, table)
 
     def _on_gone(self, name: str) -> None:
         """With the lock held: the table is listed but does not exist. If it was followed, it may have a new name."""

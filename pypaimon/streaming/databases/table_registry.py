@@ -150,7 +150,8 @@ class TableRegistry:
             self._missing[name] = place.identity
         for name in self.skipped.keys() - names:
             del self.skipped[name]
-        known = {name for name, table in self.followed.items() if table.suspicion is None}
+        # Nothing polls a parked table, so only opening it finds that another one has its name.
+        known = {name for name, table in self.followed.items() if table.suspicion is None and table.error is None}
         # A name that was skipped may have another table by now.
         known |= self.failed.keys() | self.opening
         return Listed([self.new_opening(name) for name in sorted(names - known)], dropped, suspects)

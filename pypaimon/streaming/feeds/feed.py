@@ -293,6 +293,13 @@ def _refuse(options: StreamOptions, what: str) -> None:
             raise StreamConfigError(
                 f"{what} does not support {call}(...), or an option of the table that means the same: {why}."
             )
+    try:
+        pickle.dumps(options.follow_up_scanner)
+    except Exception as error:
+        raise StreamConfigError(
+            f"{what}: the scanner of with_follow_up_scanner(...) cannot be pickled, and each worker gets a copy of it: "
+            f"define its class at the top of a module, with attributes that can be pickled. {error}"
+        ) from error
 
 
 def _start(planner: Planner, directory: TableDirectory, state: PlannerState, options: StreamOptions) -> Position:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.feeds.torch_feed import TorchFeed, refuse_batches_of_batches, share_of
+from pypaimon.streaming.feeds.torch_feed import TorchFeed, load_states, refuse_batches_of_batches, share_of
 from pypaimon.streaming.options.arguments import at_least, typed
 
 _VERSION = 1
@@ -58,10 +58,11 @@ class MixedFeed(IterableDataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next `iter()` draw in another order; feeds that shuffle do so in another order, too."""
-        self._epoch = at_least(0, "MixedFeed: epoch", epoch)
+        at_least(0, "MixedFeed: epoch", epoch)
         for feed in self._feeds.values():
             if feed.shuffles:
                 feed.set_epoch(epoch)
+        self._epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
         refuse_batches_of_batches("MixedFeed", sys._getframe(1))
@@ -69,17 +70,20 @@ class MixedFeed(IterableDataset[Any]):
         worker = share_of(next(iter(self._feeds.values()))).index
         batches = {name: iter(feed) for name, feed in self._feeds.items()}
         draw = _Draw(self._weights, f"{self._seed} {self._epoch} {worker}")
-        self._pass = _Pass(batches, draw, drawn, ended, self._stop == "first", self._is_named)
+        self._pass = _Pass(batches, draw, drawn, ended, self._epoch, self._stop == "first", self._is_named)
         return self._pass
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the batch that was handed out last, of this process, as values for JSON."""
-        drawn, ended = self._loaded or ((0, ()) if self._pass is None else (self._pass.drawn, self._pass.ended))
+        (drawn, ended), epoch = self._loaded or (0, ()), self._epoch
+        if self._loaded is None and self._pass is not None:
+            # `set_epoch` may have been called for the next pass.
+            drawn, ended, epoch = self._pass.drawn, self._pass.ended, self._pass.epoch
         return {
             "version": _VERSION,
             "feeds": {name: feed.state_dict() for name, feed in self._feeds.items()},
             "settings": self._settings,
-            "epoch": self._epoch,
+            "epoch": epoch,
             "drawn": drawn,
             "ended": list(ended),
         }
@@ -92,7 +96,7 @@ class MixedFeed(IterableDataset[Any]):
             TableChangedError: The state belongs to another table.
         """
         try:
-            feeds, settings, version = state["feeds"], state["settings"], state["version"]
+            feeds, settings, version = dict(state["feeds"]), state["settings"], state["version"]
             loaded = int(state["drawn"]), tuple(map(str, state["ended"]))
             epoch = state["epoch"]
         except (KeyError, TypeError, ValueError) as error:
@@ -109,10 +113,9 @@ class MixedFeed(IterableDataset[Any]):
                 f"The state belongs to a MixedFeed with other settings: {settings}, now {self._settings}. Use the "
                 "settings of the state, or start again without it."
             )
-        for name, feed in self._feeds.items():
-            feed.load_state_dict(feeds[name])
-        self._epoch = at_least(0, "MixedFeed: epoch", epoch)
-        self._loaded = loaded
+        at_least(0, "MixedFeed: epoch", epoch)
+        load_states(self._feeds, feeds)
+        self._epoch, self._loaded = epoch, loaded
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -142,6 +145,7 @@ class _Pass(Iterator[Any]):
         draw: _Draw,
         drawn: int,
         ended: tuple[str, ...],
+        epoch: int,
         ends_with_first: bool,
         is_named: bool,
     ) -> None:
@@ -151,6 +155,7 @@ class _Pass(Iterator[Any]):
         self._is_named = is_named
         self.drawn = drawn
         self.ended = ended
+        self.epoch = epoch
 
     def __next__(self) -> Any:
         while len(self.ended) < (1 if self._ends_with_first else len(self._batches)):

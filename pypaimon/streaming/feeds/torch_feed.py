@@ -161,10 +161,20 @@ class TorchFeed(IterableDataset[Any]):
         return self._shuffle is not None
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next `iter()` shuffle in another order. A loader with `persistent_workers` keeps its first one."""
+        """Have the next `iter()` shuffle in another order. A loader with `persistent_workers` keeps its first one.
+
+        Raises:
+            StreamConfigError: The feed does not shuffle, or a loaded state is of another epoch.
+        """
         at_least(0, "TorchFeed: epoch", epoch)
         if self._shuffle is None:
             raise StreamConfigError("TorchFeed: set_epoch: the feed does not shuffle: give it shuffle_rows")
+        if self._loaded is not None and epoch != self._shuffle.epoch:
+            # The state may be inside a block, whose other order would repeat and leave out rows.
+            raise StreamConfigError(
+                f"TorchFeed: set_epoch({epoch}): the loaded state is of epoch {self._shuffle.epoch}: read that pass "
+                "first, or start without the state."
+            )
         self._shuffle = replace(self._shuffle, epoch=epoch)
 
     def __iter__(self) -> Iterator[Any]:
@@ -173,14 +183,17 @@ class TorchFeed(IterableDataset[Any]):
         place, self._loaded = self._loaded or self._feed.begin, None
         across_plans = self._full_batches or self._shuffle is not None
         reader = self._feed.open(share, place, self._batch_rows, across_plans, self._shuffle)
-        self._batches = _Batches(reader, self._make)
+        self._batches = _Batches(reader, self._make, self._shuffle)
         return self._batches
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the batch that was handed out last, of this process, as values for JSON."""
-        place = self._loaded or (self._feed.begin if self._batches is None else self._batches.place)
+        place, shuffle = self._loaded or self._feed.begin, self._shuffle
+        if self._loaded is None and self._batches is not None:
+            # `set_epoch` may have been called for the next pass.
+            place, shuffle = self._batches.place, self._batches.shuffle
         state = self._feed.identity.state(self._share(), place)
-        return state if self._shuffle is None else {**state, "epoch": self._shuffle.epoch}
+        return state if shuffle is None else {**state, "epoch": shuffle.epoch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next `iter()` continue from a state.
@@ -190,9 +203,16 @@ class TorchFeed(IterableDataset[Any]):
                 workers.
             TableChangedError: The state belongs to another table.
         """
-        self._loaded = self._feed.identity.place(self._share(), state)
-        if self._shuffle is not None:
-            self.set_epoch(state.get("epoch", 0))
+        self._take(self._placed(state))
+
+    def _placed(self, state: Mapping[str, Any]) -> tuple[FeedState, Shuffle | None]:
+        place, shuffle = self._feed.identity.place(self._share(), state), self._shuffle
+        if shuffle is not None:
+            shuffle = replace(shuffle, epoch=at_least(0, "TorchFeed: epoch", state.get("epoch", 0)))
+        return place, shuffle
+
+    def _take(self, placed: tuple[FeedState, Shuffle | None]) -> None:
+        self._loaded, self._shuffle = placed
 
     def _share(self) -> Share:
         worker = get_worker_info()
@@ -205,8 +225,9 @@ class TorchFeed(IterableDataset[Any]):
 
 
 class _Batches(Iterator[Any]):
-    def __init__(self, reader: FeedReader | ShuffledReader, make: _Make) -> None:
+    def __init__(self, reader: FeedReader | ShuffledReader, make: _Make, shuffle: Shuffle | None) -> None:
         self.place = reader.place
+        self.shuffle = shuffle
         self._reader = reader
         self._make = make
         self._held: tuple[pa.RecordBatch, FeedState] | None = None
@@ -227,6 +248,13 @@ class _Batches(Iterator[Any]):
 def share_of(feed: TorchFeed) -> Share:
     """The share that a feed reads in this process."""
     return feed._share()
+
+
+def load_states(feeds: Mapping[str, TorchFeed], states: Mapping[str, Any]) -> None:
+    """Load the state of each feed. If one is refused, no feed changes."""
+    placed = {name: feed._placed(states.get(name, {})) for name, feed in feeds.items()}
+    for name, feed in feeds.items():
+        feed._take(placed[name])
 
 
 def refuse_batches_of_batches(what: str, caller: FrameType) -> None:

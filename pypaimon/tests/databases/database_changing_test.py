@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import BlockingDatabaseStream, list_consumers
-from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableDropped, TableRenamed
+from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableDropped, TableFailed, TableRenamed
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, is_drawn
 from support.stores.fault_file_io import FaultFileIO
@@ -92,6 +92,26 @@ def test_a_table_that_is_renamed_in_the_middle_of_a_plan_continues_in_it(databas
         database.write("b", 4)
         assert keys(next(stream)) == [4]
     assert told == [TableAdded("a"), TableRenamed("b", "a")]
+
+
+def test_a_parked_table_is_followed_by_the_next_one_of_its_name(database: Database) -> None:
+    database.create("a", 1)
+    database.create("b", 1)
+    told: list[DatabaseEvent] = []
+    with database.stream().with_on_event(told.append).open_sync() as stream:
+        assert [keys(next(stream)), keys(next(stream))] == [[1], [1]]
+        error = ValueError("its rows cannot be used")
+        stream.park("a", error)
+        registry = stream._engine._state.registry
+        parked_at = registry.rounds
+        until(lambda: registry.rounds > parked_at + 2)
+        # Between two listings, so that no listing lacks the name.
+        with stream._engine._state.lock:
+            database.drop("a")
+            database.create("a", 2)
+        assert rows_until(stream, ("a", 2)) == Counter([("a", 2)])
+        assert stream.failed == {}
+    assert told[2:] == [TableFailed("a", error), TableDropped("a"), TableAdded("a")]
 
 
 def test_a_table_is_renamed_and_another_one_comes_in_its_place(database: Database) -> None:

@@ -17,6 +17,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, stream_read_builder
 from pypaimon.streaming.feeds.feed import Feed
 from pypaimon.streaming.feeds.feed_state import Share
+from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner
 from pypaimon.streaming.testing import SmallTable
 from support.samples import SOAK, seeded, some
 from support.tables.fed_tables import KINDS, FedTable
@@ -278,6 +279,17 @@ def test_settings_that_a_feed_cannot_have_are_refused(tmp_path: Path, setting: A
     table.append(1)
     with pytest.raises(StreamConfigError, match=match):
         Feed.of(setting(stream_read_builder(table.handle)), "TorchFeed")
+
+
+def test_a_scanner_that_workers_cannot_get_is_refused(tmp_path: Path) -> None:
+    class LocalScanner(DeltaFollowUpScanner):
+        pass
+
+    table = FedTable(tmp_path, "unaware")
+    table.append(1)
+    with pytest.raises(StreamConfigError, match=r"TorchFeed: the scanner .* define its class at the top of a module"):
+        Feed.of(stream_read_builder(table.handle).with_follow_up_scanner(LocalScanner()), "TorchFeed")
+    Feed.of(stream_read_builder(table.handle).with_follow_up_scanner(DeltaFollowUpScanner()), "TorchFeed")
 
 
 def test_a_start_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:

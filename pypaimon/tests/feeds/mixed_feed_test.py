@@ -7,6 +7,7 @@ import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,33 @@ def test_what_cannot_be_mixed_is_refused(tables: dict[str, FedTable]) -> None:
     two = {name: {**each, "workers": 2} for name, each in state["feeds"].items()}
     with pytest.raises(StreamConfigError, match="use as many workers and ranks as before"):
         mixed.load_state_dict({**state, "feeds": two})
+
+
+def test_a_state_that_one_feed_refuses_moves_none(tables: dict[str, FedTable]) -> None:
+    from pypaimon.streaming.feeds import MixedFeed
+
+    mixed = MixedFeed(feeds_of(tables))
+    drawn(islice(mixed, 9))
+    state = mixed.state_dict()
+    state["feeds"]["third"]["settings"]["filter"] = "#0 > 3"
+    other = MixedFeed(feeds_of(tables))
+    with pytest.raises(StreamConfigError, match="start again without it"):
+        other.load_state_dict(state)
+    assert rows_of(drawn(other)) == ALL
+
+
+def test_a_state_has_the_epoch_of_its_pass(tables: dict[str, FedTable]) -> None:
+    from pypaimon.streaming.feeds import MixedFeed
+
+    whole = drawn(MixedFeed(feeds_of(tables, shuffle_rows=20)))
+    mixed = MixedFeed(feeds_of(tables, shuffle_rows=20))
+    begun = drawn(islice(mixed, 9))
+    state_before = mixed.state_dict()
+    mixed.set_epoch(1)
+    assert mixed.state_dict() == state_before
+    resumed = MixedFeed(feeds_of(tables, shuffle_rows=20))
+    resumed.load_state_dict(state_before)
+    assert whole[: len(begun)] == begun and sorted(begun + drawn(resumed)) == sorted(whole)
 
 
 # ---- as many batches on each rank ----

@@ -442,6 +442,34 @@ def test_a_shuffled_feed_resumes_after_each_batch(kind: str, workers: int, tmp_p
         feed_of(builder_of(table)).load_state_dict(shuffled(table).state_dict())
 
 
+def test_a_state_inside_a_block_keeps_its_epoch(table: FedTable) -> None:
+    feed = shuffled(table)
+    whole = keys(shuffled(table))
+    batches = iter(feed)
+    begun = next(batches)["k"].tolist()
+    # The epoch of the next pass, set before this one has ended.
+    feed.set_epoch(1)
+    state = json.loads(json.dumps(feed.state_dict()))
+    resumed = shuffled(table)
+    resumed.load_state_dict(state)
+    with pytest.raises(StreamConfigError, match=r"set_epoch\(1\): the loaded state is of epoch 0"):
+        resumed.set_epoch(1)
+    resumed.set_epoch(0)
+    assert begun + keys(resumed) == whole
+    resumed.set_epoch(1)
+    assert sorted(keys(resumed)) == sorted(whole)
+
+
+def test_a_refused_state_does_not_move_the_feed(table: FedTable) -> None:
+    feed = shuffled(table)
+    next(iter(feed))
+    state = feed.state_dict()
+    other = shuffled(table)
+    with pytest.raises(StreamConfigError, match="epoch: -1"):
+        other.load_state_dict({**state, "epoch": -1})
+    assert keys(other) == keys(shuffled(table))
+
+
 def test_wrong_arguments_of_shuffling_are_refused(table: FedTable) -> None:
     with pytest.raises(StreamConfigError, match="shuffle_rows"):
         shuffled(table, shuffle_rows=-1)
