@@ -1,4 +1,4 @@
-"""Command: read a table batch by batch; prints by how many MB memory grew after the first fifth.
+"""Command: read a table batch by batch; prints by how many MB the highest memory grew after some steps.
 
 `catch-up` replays it from its second snapshot, `first-plan` reads its full state.
 """
@@ -16,14 +16,14 @@ from pypaimon.streaming import EndOfScan, stream_read_builder
 
 
 def main(warehouse: str, name: str, what: str, steps: str) -> None:
-    """Read everything in about this many steps; the allocators have settled after a fifth of them."""
+    """Read everything; the allocators have settled after this many steps."""
     process = psutil.Process()
-    settled = highest = 0
+    settled = highest = number = 0
     table = catalog(warehouse).get_table(name)
     for number, _ in enumerate(_plans(table) if what == "catch-up" else _batches(table)):
-        used = process.memory_info().rss
-        settled = used if number <= int(steps) // 5 else settled
-        highest = max(highest, used)
+        highest = max(highest, process.memory_info().rss)
+        settled = highest if number <= int(steps) else settled
+    assert number > int(steps)
     sys.stdout.write(f"{(highest - settled) / 1e6:.3f}\n")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.formats.binary_row import decode_columns, decode_rows, rows_of
@@ -48,7 +49,7 @@ class DataFiles:
     thread for hundreds of milliseconds, and take many times the memory of the columns.
 
     The value objects have no statistics (these are in the entries) and an empty `value_stats_cols`, as in plans of
-    pypaimon. Only ORC files keep the bounds of their values, if the entries have them.
+    pypaimon. Files share their empty lists. Only ORC files keep the bounds of their values, if the entries have them.
 
     `file_path` is the full recorded path of the file: its external path, if it has one.
 
@@ -102,9 +103,16 @@ class DataFiles:
 
     def _block(self, start: int, count: int) -> list[DataFileMeta]:
         part = self._columns.slice(start, count)
+        # Few files have extra ones. An empty list of each file would double the objects that garbage collection visits.
+        extra = part["extra_files"]
+        without_extra = count >= _MANY and not extra.null_count and not len(pc.list_flatten(extra))
+        if without_extra:
+            part = part.drop_columns(["extra_files"])
         columns: dict[str, list[Any]] = (
             polars_frame(part).to_dict(as_series=False) if count >= _MANY and polars_works() else part.to_pydict()
         )
+        if without_extra:
+            columns["extra_files"] = [[]] * count
         times = {millis: Timestamp.from_epoch_millis(millis) for millis in set(columns["creation_time"]) - {None}}
         columns["creation_time"] = list(map(times.get, columns["creation_time"]))
         indices = self._partitions.indices.slice(start, count).to_pylist()

@@ -114,14 +114,22 @@ def test_any_part_of_the_files_is_what_the_entries_say(drawn: list[dict[str, Any
     table = _table(drawn)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data_file_meta, "_MANY", data.draw(st.sampled_from([0, 100])))
-        files, wanted = DataFiles(table, PATHS, KEYS), _plainly(table, drawn)
-    start = data.draw(st.integers(0, len(drawn)))
-    stop = data.draw(st.integers(start, len(drawn)))
-    some = files.some(start, stop)
-    made = some.make()
+        start = data.draw(st.integers(0, len(drawn)))
+        stop = data.draw(st.integers(start, len(drawn)))
+        some, wanted = DataFiles(table, PATHS, KEYS).some(start, stop), _plainly(table, drawn)
+        made = some.make()
     assert [_shown(file) for file in made] == wanted[start:stop]
     assert len(some) == len(made)
     assert (some.row_count, some.file_size) == (sum(f.row_count for f in made), sum(f.file_size for f in made))
+
+
+def test_many_files_without_extra_ones_share_an_empty_list() -> None:
+    plain = {"partition": "a", "keys": ((1, None), (2, None)), "_BUCKET": 0}
+    others = [plain | {"_EXTRA_FILES": ["x.index"]}] * 2
+    made = DataFiles(_table([plain] * 2000 + others), PATHS, KEYS).make(0, 2002)
+    assert [file.extra_files for file in made] == [[]] * 2000 + [["x.index"]] * 2
+    # Objects are made for 1,024 files at once.
+    assert len({id(file.extra_files) for file in made[:1024]}) == 1
 
 
 class _Untouched:
