@@ -31,7 +31,7 @@ class GroupStart:
         self._planner = parts.planner
         self._manager = consumers_of(parts.directory)
         self._identity = parts.directory.identity
-        self._tag = parts.options.start.tag
+        self._start = parts.options.start
         self._group_id = group_id
 
     @ReaderKind.GROUP.advising()
@@ -75,6 +75,20 @@ class GroupStart:
             self._planner.position_resolver.resumed(last)
             self._planner.checks.check_reached(last)
 
+    def check_empty(self, state: GroupState | None) -> None:
+        """Check that a table without snapshots has not lost those that the group has read, or begins after.
+
+        Raises:
+            TableChangedError: It has: the table is being dropped, or was emptied.
+            PositionBeyondLatestError: The position does not show that anything was read.
+        """
+        if state is not None and state.begun:
+            raise self._planner.checks.emptied()
+        previous = self._previous_progress()
+        position = self._start.position if previous is None else previous.position
+        if position is not None:
+            self._checked(position)
+
     def can_start(self, position: Position) -> bool:
         try:
             state = self._planner.position_resolver.resumed(position)
@@ -83,7 +97,7 @@ class GroupStart:
                 return True
         except (PositionExpiredError, TableChangedError):
             return False
-        return self._tag is not None or self._planner.checks.stands(state.snapshot)
+        return self._start.tag is not None or self._planner.checks.stands(state.snapshot)
 
     def _begun(self, saved: Position | None) -> Position:
         position = self._planner.position(self._planner.begun(self._planner.initial(saved)))
@@ -125,7 +139,7 @@ class GroupEnd:
         """The end of a member's stream; None if it has none. Reads snapshots.
 
         Raises:
-            EndOfScan: The table has no snapshot, so the stream has ended.
+            EndOfScan: The table has no snapshot, so the stream has ended: see `GroupStart.check_empty`.
             StreamConfigError: The end is a time in the future.
         """
         end = parts.options.end

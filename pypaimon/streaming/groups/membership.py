@@ -17,7 +17,7 @@ from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.clock import Clock, SuspendAwareClock
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
-from pypaimon.streaming.errors import StoreError, StreamConfigError
+from pypaimon.streaming.errors import EndOfScan, StoreError, StreamConfigError
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots, Assignment
 from pypaimon.streaming.groups.group_bounds import GroupEnd, GroupStart
 from pypaimon.streaming.groups.group_directory import GroupDirectory
@@ -178,7 +178,6 @@ class Membership:
         # The member has a store of its own, with short timeouts: a request that hung for a session would end it.
         own = stream.with_spec(replace(stream.spec, io_timeout=max(times.session / 4, 1.0))).scan_parts()
         start = GroupStart(own, settings.group_id)
-        self._end = GroupEnd.of(own, clock)
         directory = GroupDirectory(
             consumers_of(own.directory),
             own.directory.store,
@@ -193,6 +192,11 @@ class Membership:
             start.check_history(state)
             # The table may have got other buckets since the group began. They are divided into the same slots.
             self._rule = replace(self._rule, count=len(state.owned))
+        try:
+            self._end = GroupEnd.of(own, clock)
+        except EndOfScan:
+            start.check_empty(state)
+            raise
         # Does not stop while the machine sleeps: a member that wakes up must know that its session is over.
         self.now = SuspendAwareClock()
         self._on_change = on_change

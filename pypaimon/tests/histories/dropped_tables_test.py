@@ -137,7 +137,7 @@ def _held(table: DroppedTable, after: int) -> Ask:
     return lambda: _polled(builder, scan)
 
 
-def _ended(builder: StreamReadBuilder) -> list[int]:
+def _ended(builder: Any) -> list[int]:
     with builder.open_sync() as stream:
         return [key for batch in stream for key in batch.rows["k"].to_pylist() if key != OTHER]
 
@@ -327,3 +327,16 @@ def test_a_group_whose_files_went_with_the_table_blames_no_deletion(tmp_path: Pa
         with pytest.raises(TableChangedError, match="is being dropped, or was emptied"):
             next(stream)
             next(stream)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_group_with_an_end_does_not_end_because_all_snapshots_are_gone(tmp_path: Path, has_begun: bool) -> None:
+    table = Table(tmp_path, bucket="2", bucket_key="k").commit_each([1])
+    builder = table.builder().with_start("earliest")
+    with builder.new_streaming_scan() as scan:
+        position = available(scan)[-1].position
+    if has_begun:
+        assert _ended(builder.with_end(latest=True).new_group("etl")) == [1]
+    shutil.rmtree(table.path / "snapshot")
+    with pytest.raises(TableChangedError, match="is being dropped, or was emptied"):
+        _ended(table.builder().with_start(position=position).with_end(latest=True).new_group("etl"))
