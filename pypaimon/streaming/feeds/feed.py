@@ -229,7 +229,7 @@ class Feed:
         end = None if last is None else _position_after(parts.directory, start, last)
         spec = replace(stream.spec, catch_up=CatchUp.REPLAY)
         if last is not None:
-            spec = replace(spec, end=End(snapshot_id=last))
+            spec = replace(spec, end=End(snapshot_id=last, exists=True))
         identity = FeedIdentity(start.table, {**settings_of(stream), "divided_by": _divided_by(stream.traits)})
         return Feed(pickle.dumps(stream.with_spec(spec)), identity, start, end)
 

@@ -149,8 +149,8 @@ class GroupEnd:
             return GroupEnd(end.snapshot_id, is_given=True)
         return GroupEnd(_last_snapshot(end, parts, clock), is_given=False)
 
-    def of_cursor(self, start: Position) -> int:
-        return self.last if self.is_given else self._last(start)
+    def of_cursor(self, start: Position) -> End:
+        return End(snapshot_id=self.last) if self.is_given else End(snapshot_id=self._last(start), exists=True)
 
     def position_after(self, start: Position) -> Position:
         """Where all slots of a group that began at a position are once this end is reached."""

@@ -28,7 +28,6 @@ from pypaimon.streaming.groups.member import GroupMember
 from pypaimon.streaming.groups.slot_cursor import SlotCursor
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.spec.resolve import ResolvedStream
@@ -261,9 +260,8 @@ class Membership:
 
     def open_cursor(self, slots: Mapping[int, int], position: Position) -> SlotCursor:
         state, _ = self.assigned.current()
-        last = None if self._end is None or state is None else self._end.of_cursor(state.start)
+        end = None if self._end is None or state is None else self._end.of_cursor(state.start)
         slot_set = SlotSet(self._rule, frozenset(slots), self._may_pass)
-        end = None if last is None else End(snapshot_id=last)
         stream = self._stream.with_spec(replace(self._stream.spec, slots=slot_set, end=end))
         return SlotCursor(slots, position, stream, self._batch_bytes)
 

@@ -144,17 +144,19 @@ def _millis(options: TableOptions, key: OptionKey[Any, Any], text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a stream ends; at most one field is set.
+    """Where a stream ends; at most one of the first three fields is set.
 
     Attributes:
         latest: At the snapshot that is the latest when the stream starts.
         snapshot_id: After this snapshot.
         millis: Before the first snapshot committed later than this (epoch milliseconds).
+        exists: `snapshot_id` is in the table, so that it is not waited for if a rollback removes it.
     """
 
     latest: bool = False
     snapshot_id: int | None = None
     millis: int | None = None
+    exists: bool = False
 
 
 def end_of_arguments(latest: Any, snapshot_id: Any, timestamp: Any, watermark: Any) -> tuple[End | None, int | None]:

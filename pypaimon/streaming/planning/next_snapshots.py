@@ -16,6 +16,7 @@ from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.planning.planner_state import Begun, Following, ReadingFull, ReadingRange, SnapshotMark, Step
 
 _MAX_WINDOW = 64
@@ -219,8 +220,9 @@ class HistoryCheck:
     If the snapshot before has expired, or there never was one, only the identity of the table can be checked.
     """
 
-    def __init__(self, checks: SnapshotRangeValidator) -> None:
+    def __init__(self, checks: SnapshotRangeValidator, end: End | None) -> None:
         self._checks = checks
+        self._found_end = end.snapshot_id if end is not None and end.exists else None
 
     def checked(self, window: Window, take: Callable[[Following], Step]) -> Step:
         """A step to the first snapshots of a window, taken while the requests of the check are under way.
@@ -294,8 +296,9 @@ class HistoryCheck:
         """
         if (state.misses + 1) % RANGE_CHECK_INTERVAL == 0 or not state.verified:
             latest = self._checks.check_missing(_position(state))
-            if state.end_id is not None and state.end_id > (latest or 0):
-                raise self._checks.another(state.end_id)
+            end = self._found_end if state.end_id is None else state.end_id
+            if end is not None and end > (latest or 0):
+                raise self._checks.another(end)
             if state.before is not None:
                 self._checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
 

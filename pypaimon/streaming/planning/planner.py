@@ -122,7 +122,7 @@ class Planner:
             self._catch_up.eager,
             self._builder.prefetch if options.prefetch and remote else None,
         )
-        self._history = HistoryCheck(self.checks)
+        self._history = HistoryCheck(self.checks, options.end)
         self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start, self._chains)
 
     def forget(self) -> None:

@@ -173,8 +173,17 @@ def _saved_live(table: DroppedTable) -> Ask:
     return ask
 
 
-def _fed(builder: StreamReadBuilder) -> list[int]:
-    feed = Feed.of(builder.with_end(latest=True), "Feed")
+def _feed(table: DroppedTable, after: float) -> Feed:
+    return Feed.of(table.builder(after).with_end(latest=True), "Feed")
+
+
+def _made_feed(table: DroppedTable, after: float) -> Ask:
+    """A feed that was made before the drop."""
+    feed = _feed(table, after)
+    return lambda: _fed(feed)
+
+
+def _fed(feed: Feed) -> list[int]:
     reader = feed.open(Share(), feed.begin, 1, False)
     try:
         return [key for rows, _ in reader for key in rows["k"].to_pylist() if key != OTHER]
@@ -229,8 +238,9 @@ READERS: dict[str, tuple[float, Callable[[DroppedTable], Ask]]] = {
     "live table with saved rows": (0.5, _saved_live),
     "copy, at the end": (COMMITS, lambda table: _copy(table, COMMITS)),
     "copy, behind": (1, lambda table: _copy(table, 1)),
-    "feed, behind": (1, lambda table: lambda: _fed(table.builder(1))),
-    "feed, inside": (0.5, lambda table: lambda: _fed(table.builder(0.5))),
+    "feed, behind": (1, lambda table: lambda: _fed(_feed(table, 1))),
+    "feed, inside": (0.5, lambda table: lambda: _fed(_feed(table, 0.5))),
+    "feed that was made, behind": (1, lambda table: _made_feed(table, 1)),
     "printed": (0, lambda table: lambda: _printed(table)),
     "copied by the program": (0, lambda table: lambda: _copied(table)),
     "changes": (1, lambda table: lambda: _ended(StreamReadBuilder(table.handle()).with_range(1, COMMITS))),
