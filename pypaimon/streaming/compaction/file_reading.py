@@ -20,6 +20,8 @@ from pypaimon.streaming.files.data_files import content_of, located, read_file
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.merge import rows_of_batch
+from pypaimon.streaming.merge.stages import parts
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
@@ -29,6 +31,8 @@ from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSc
 from pypaimon.streaming.reading.file_rows import numbered_by_snapshot
 
 _BATCH_ROWS = 65_536
+_MERGED_BYTES = 16 << 20
+"""Of the batches of all runs that are merged, at most: a merge copies them."""
 _SAMPLED_FILES, _SAMPLED_ROWS = 16, 4096
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
 _TRACKED = (ROW_ID, SEQUENCE_NUMBER)
@@ -143,7 +147,7 @@ class FileReader:
         sequence number, and the one that it was written with is added.
 
         Args:
-            shared_by: Number of such calls that are read at the same time. Batches are smaller accordingly.
+            shared_by: Number of such calls that are read at the same time; see `rows_of_batch`.
             places: The place of the first record of each file, by its name. Records of other files have the place -1.
                 None: places are not added.
             keys_only: For which files only the keys are read. Their other values are null.
@@ -154,7 +158,8 @@ class FileReader:
         for file in files:
             fields = self._keys if keys_only(file) else self._fields
             for batch in self._records(file, fields, levels, shared_by, places):
-                yield batch if fields is self._fields else self.padded(batch)
+                batch = batch if fields is self._fields else self.padded(batch)
+                yield from parts(batch, _MERGED_BYTES // shared_by)
 
     def keys(self, file: LiveFile, places: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
         """As `records`, with levels and places, of the values only the keys. `padded` adds the others."""
@@ -179,7 +184,7 @@ class FileReader:
         shared_by: int,
         places: Mapping[str, int] | None,
     ) -> Iterator[pa.RecordBatch]:
-        length = max(1024, _BATCH_ROWS // shared_by)
+        length = rows_of_batch(shared_by, _BATCH_ROWS)
         for positions, batch in self._kept(file, self._batches(file, fields, _STORED, length)):
             if self._by_snapshot:
                 batch = numbered_by_snapshot(file.read, batch)

@@ -129,8 +129,8 @@ def _stores_once(chunk: pq.ColumnChunkMetaData) -> bool:
 
 _FEW_ROWS = 65_536
 """Up to this many rows, threads cost more than they save."""
-_BATCHES_AT_ONCE = 8
-"""Batches to decode at once, within the bound of bytes: Arrow spends less on each row if it decodes many."""
+_BATCHES_AT_ONCE, _ROWS_AT_ONCE = 8, 16_384
+"""Small batches are decoded together, up to this many rows: with more, Arrow does not spend less on each row."""
 _DECODED_ROWS = 524_288
 _FIRST_BYTES = 32 << 20
 """Most bytes to decode first if an encoding may store one value for many rows."""
@@ -186,7 +186,8 @@ class ParquetFileReader:
             pace = AdaptiveBatchSize(_MOST_UNSURE, first, file_format.DECODED_BYTES)
 
         def next_rows() -> int:
-            most = min(_BATCHES_AT_ONCE * batch_size, _DECODED_ROWS if pace is None else pace.rows)
+            together = max(batch_size, min(_BATCHES_AT_ONCE * batch_size, _ROWS_AT_ONCE))
+            most = min(together, _DECODED_ROWS if pace is None else pace.rows)
             rows = min(sizes.rows(file_format.DECODED_BYTES), most)
             return rows // batch_size * batch_size or rows
 

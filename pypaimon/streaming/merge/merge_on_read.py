@@ -136,13 +136,14 @@ def assemble(
     kept = result_kinds >= 0
     if not keep_deletes:
         kept &= ~is_retract(result_kinds)
+    taken = pa.array(rows[kept])
     names, arrays = [], []
     for name in batch.schema.names:
         source = batch.column(name)
         made = pa.array(result_kinds[kept]) if name == VALUE_KIND else merged.columns.get(name)
         if name != VALUE_KIND:
             if made is None:
-                made = source.take(pa.array(rows[kept]))
+                made = source.take(taken)
             elif isinstance(made, pa.Array):
                 # Append the values that the engine made to those of the batch, so that one `take` picks from both.
                 both = pa.concat_arrays([source, made])

@@ -71,13 +71,14 @@ class StoredRun:
             self._file = tempfile.TemporaryFile(prefix="pypaimon-merge-")  # noqa: SIM115 - `__exit__` closes it
             options = pa.ipc.IpcWriteOptions(compression="lz4")
             self._writer = pa.ipc.new_stream(self._file, schema, options=options)
-        for part in self._parts(pa.RecordBatch.from_arrays(batch.columns, schema=schema)):
+        batch = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        for part in parts(batch, self._memory.batch_bytes, _BATCH_ROWS):
             self._writer.write_batch(part)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Read all records once, and release them on the way."""
         while self._batches:
-            yield from self._parts(self._batches.popleft())
+            yield from parts(self._batches.popleft(), self._memory.batch_bytes, _BATCH_ROWS)
         if self._writer is not None:
             with self._writing():
                 self._writer.close()
@@ -85,17 +86,30 @@ class StoredRun:
                 self._file.seek(0)
             yield from pa.ipc.open_stream(self._file)
 
-    def _parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        rows = max(1, min(_BATCH_ROWS, self._memory.batch_bytes * batch.num_rows // max(1, batch.nbytes)))
-        for start in range(0, batch.num_rows, rows):
-            yield batch.slice(start, rows)
-
     def _writing(self) -> AbstractContextManager[None]:
         return written_temporarily(*self._memory.purpose)
 
 
 MOST_RUNS = 32
 """Runs that are read at the same time. Each holds an open file and a few of its batches."""
+
+MERGED_ROWS = 65_536
+"""Rows of a batch in a merge, at most, because batches of all its runs are in memory at once."""
+_LARGE_RUNS = 4
+"""The batches of all runs of a merge together hold as many rows as those of this many single runs."""
+
+
+def rows_of_batch(runs: int, most: int = MERGED_ROWS) -> int:
+    """How many rows a batch of each of these runs may hold: the more runs, the fewer."""
+    return max(1, most * min(_LARGE_RUNS, runs) // min(MOST_RUNS, runs))
+
+
+def parts(batch: pa.RecordBatch, size: int, most: int = MERGED_ROWS) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of at most `size` bytes and `most` rows, but at least one row."""
+    rows = max(1, min(most, size * batch.num_rows // max(1, batch.nbytes)))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
 
 STORED_BYTES = 64 << 20
 """Bytes of the results of stages that stay in memory. The rest goes to temporary files."""

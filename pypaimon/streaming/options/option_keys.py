@@ -9,6 +9,7 @@ than others, because it is one table: with two, readers would have to know in wh
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from pypaimon.streaming.model import time_zone
@@ -448,6 +449,7 @@ OPTION_KEYS: tuple[OptionKey[Any, Any], ...] = (
 """All of them."""
 
 
+@cache
 def known_names(use: Use = _RWC | _M) -> frozenset[str]:
     """The names and aliases of options for a use, and of those without effect; those of fields as `fields.<option>`."""
     chosen = (each for each in OPTION_KEYS if not each.use or each.use & use)

@@ -27,12 +27,13 @@ from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.merge import (
-    MOST_RUNS,
+    MERGED_ROWS,
     MergeEngine,
     UnsortedRunError,
     in_key_order,
     merge_batches,
     merge_engine,
+    rows_of_batch,
     sorted_runs,
 )
 from pypaimon.streaming.merge.stages import Begin
@@ -226,12 +227,6 @@ def files_joined(group: RowIdGroup, layout: ReadLayout, schema_of: Callable[[int
     return [*(file for file, _ in joined), *(file for files in of_vectors.values() for file in files)]
 
 
-_MERGED_ROWS = 65_536
-"""Rows per batch of a file in a merge, at most, because batches of all its files are in memory at once."""
-_LARGE_RUNS = 4
-"""The batches of all runs of a merge together hold as many rows as those of this many single files."""
-
-
 class BucketMerge:
     """Merges files of buckets, in one layout."""
 
@@ -239,7 +234,7 @@ class BucketMerge:
         self._layout = layout
         self._rows = rows
         self._clustered = layout.traits.clustered
-        self._batch_size = min(batch_size, _MERGED_ROWS)
+        self._batch_size = min(batch_size, MERGED_ROWS)
         self._openers = openers
 
     @property
@@ -274,8 +269,7 @@ class BucketMerge:
         else:
             partitions = files.by_directory() if in_order else [files.metas]
             runs = [run for each in partitions for run in sorted_runs(each)]
-        # The more runs there are, the fewer rows each may hold in memory.
-        length = max(1, self._batch_size * min(_LARGE_RUNS, len(runs)) // min(MOST_RUNS, len(runs)))
+        length = rows_of_batch(len(runs), self._batch_size)
 
         def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
             for file in members:

@@ -12,6 +12,10 @@ import pytest
 
 from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.compaction import CompactionReport, file_reading
+from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.files import rolling_files
 from support.tables.handles import catalog_with_database, create_table, write_by_stream
 
@@ -73,6 +77,23 @@ def taken_by(run: Callable[[], CompactionReport]) -> tuple[CompactionReport, int
     finally:
         tracemalloc.stop()
         pa.set_memory_pool(before)
+
+
+@pytest.mark.parametrize(("width", "rows"), [(1, 32_768), (200, 10_000)])
+def test_runs_share_the_rows_and_the_bytes_of_a_merge(tmp_path: Path, width: int, rows: int) -> None:
+    """Of narrow rows as many are merged at once as bring speed, of wide ones as many as memory is for."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.string())])
+    catalog = catalog_with_database(tmp_path, "d")
+    table = create_table(catalog, "t", columns, primary_keys=["id"], options={"bucket": "1"}, database="d")
+    write_by_stream(table, pa.table({"id": range(40_000), "a": pa.repeat("x" * width, 40_000)}, schema=columns))
+    directory = TableDirectory.of(table)
+    snapshot = directory.snapshots.get_latest_snapshot()
+    assert snapshot is not None
+    (bucket,) = live_buckets(PaimonTable(table), LiveEntries().look(directory, snapshot))
+    reader = FileReader(PaimonTable(table), directory, lambda: None)
+    batches = list(reader.records(bucket.files, levels=False, shared_by=8))
+    assert 0.8 * rows < batches[0].num_rows <= rows
+    assert pa.Table.from_batches(batches)["id"].to_pylist() == list(range(40_000))
 
 
 EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true", "file.block-size": str(PIECE)}

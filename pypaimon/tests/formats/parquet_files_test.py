@@ -82,6 +82,18 @@ def test_rows_that_a_dictionary_makes_small_are_decoded_in_bounded_memory() -> N
     assert first.num_rows + sum(batch.num_rows for batch in batches) == 1_200_000
 
 
+@pytest.mark.parametrize(("batch_size", "decoded"), [(1024, 8192), (4096, 16_384), (20_000, 20_000)])
+def test_small_batches_are_decoded_together_and_large_ones_alone(batch_size: int, decoded: int) -> None:
+    """A merge has a batch of each file in memory, and what was decoded with it."""
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"k": range(100_000)}), out)
+    batches = ParquetFileReader(pa.BufferReader(out.getvalue())).batches(["k"], batch_size)
+    first = next(batches)
+    assert first.num_rows == batch_size
+    assert first.get_total_buffer_size() < 1.1 * 8 * decoded
+    assert pa.Table.from_batches([first, *batches])["k"].to_pylist() == list(range(100_000))
+
+
 SECOND, MILLI, MICRO, NANO = (pa.timestamp(unit) for unit in ("s", "ms", "us", "ns"))
 COARSE = {
     "second": SECOND,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pypaimon.table.row.generic_row import GenericRow
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, UnsupportedTableError
-from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merge_engine, stages
+from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merge_engine, rows_of_batch, stages
 from pypaimon.streaming.merge.ordering import stable_order
 from pypaimon.streaming.model.plan import SplitMode
 from support.models.merging import Record, comparable, merge_columns, merge_rows, sorted_runs_of
@@ -216,6 +216,14 @@ def test_the_more_files_are_merged_the_less_of_each_is_in_memory(keyed: Any) -> 
 
     few, many = most_bytes(4), most_bytes(MOST_RUNS)
     assert many < 2 * few
+
+
+@pytest.mark.parametrize(
+    ("runs", "rows"), [(1, 65_536), (4, 65_536), (8, 32_768), (MOST_RUNS, 8192), (10 * MOST_RUNS, 8192)]
+)
+def test_few_runs_are_merged_in_large_batches(runs: int, rows: int) -> None:
+    assert rows_of_batch(runs) == rows
+    assert rows_of_batch(runs, 1) == 1
 
 
 def test_records_of_one_key_that_arrow_cannot_hold_together_are_an_error_that_says_so() -> None:
