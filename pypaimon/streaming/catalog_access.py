@@ -292,7 +292,7 @@ def _what_is_missing(catalog: Any, options: Mapping[str, str], name: str) -> str
             return f": there is no database {database}; the warehouse {_there_is(database, databases)}"
         tables = catalog.list_tables(database)
         if table in tables:
-            return f": {database} lists it, but it has no schema: it is being dropped, or was dropped"
+            return f": {database} lists it, but it has no schema: it was or is being dropped, or is another directory"
         return f"; {database} {_there_is(table, tables)}"
     except Exception:  # noqa: BLE001 - the table is missing; more details are optional
         return ""

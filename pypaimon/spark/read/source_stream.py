@@ -153,7 +153,7 @@ def new_planner(
 ) -> Planner:
     options = replace(stream.options, limits=limits or Limits())
     if last_snapshot is not None:
-        options = replace(options, end=End(snapshot_id=last_snapshot))
+        options = replace(options, end=End(snapshot_id=last_snapshot, exists=True))
     return stream.new_planner(stream.directory, options, kept_units)
 
 

@@ -312,8 +312,9 @@ class Progress:
             file.check()
         except ConsumerConflictError as conflict:
             began_again = self._starts.conflict()
-            # The pin names the snapshot of a full plan, the file the one after the last that was read.
-            had_snapshots = (self._pin.next_snapshot or 0) > 0 or (self.saved or 0) > 1
+            frontier = self._unconfirmed.frontier
+            # The pin names the snapshot of a full plan.
+            had_snapshots = (self._pin.next_snapshot or 0) > 0 or (frontier is not None and frontier.last_read > 0)
             raise began_again or self._diagnosed(conflict, had_snapshots=had_snapshots) from None
 
     def _flush(self, now: float, force: bool) -> None:

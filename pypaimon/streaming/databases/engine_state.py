@@ -347,7 +347,7 @@ class EngineState:
     @property
     def first_polls(self) -> int:
         """How many tables wait for their first poll, including those that are not open yet."""
-        return len(self.registry.opening | self._unpolled)
+        return len(self.registry.opening - self.registry.followed.keys() | self._unpolled)
 
     def schedule_poll(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
         """Schedule a poll of a table."""

@@ -100,8 +100,7 @@ class TableDiscovery:
         except Exception as error:  # noqa: BLE001 - an error of this table alone
             with self._state.lock:
                 if isinstance(error, PaimonStreamError) and error.retriable:
-                    again = replace(opening, attempt=opening.attempt + 1)
-                    self._state.schedule_soon(again, BACKOFF.pause(again.attempt))
+                    self._open_again(opening)
                 elif isinstance(error, TableChangedError):
                     self._on_gone(name)
                 else:
@@ -114,6 +113,17 @@ class TableDiscovery:
                 else:
                     self._state.registry.is_there(name, opened.identity)
                     self._on_opened(opening, opened)
+
+    def _open_again(self, opening: OpenJob) -> None:
+        """With the lock held: opening failed, and may succeed later. While a table is being opened, others have to wait
+        with what its name decides; a parked one has been looked at, and the next listing opens it again.
+        """
+        table = self._state.registry.followed.get(opening.name)
+        if table is not None and table.error is not None and table.suspicion is None:
+            self._state.registry.opening.discard(opening.name)
+            return
+        again = replace(opening, attempt=opening.attempt + 1)
+        self._state.schedule_soon(again, BACKOFF.pause(again.attempt))
 
     def _skip(self, name: str, error: UnsupportedTableError) -> None:
         """With the lock held: the table cannot be followed as it is now."""
@@ -131,8 +141,8 @@ class TableDiscovery:
             self._state.emit(TableSkipped(name, why))
 
     def _park(self, name: str, error: Exception, table: FollowedTable | None) -> None:
-        """With the lock held: the table cannot be opened. Each listing opens parked tables: they failed already."""
-        if table is None or table.error is None:
+        """With the lock held: the table cannot be opened. Each listing opens parked tables; an error is given once."""
+        if table is None or str(table.error) != str(error):
             self._state.park(name, error, table)
 
     def _on_gone(self, name: str) -> None:

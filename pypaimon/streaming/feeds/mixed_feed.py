@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.feeds.torch_feed import TorchFeed, load_states, refuse_batches_of_batches, share_of
+from pypaimon.streaming.feeds.torch_feed import TorchFeed, check_epoch, load_states, refuse_batches_of_batches, share_of
 from pypaimon.streaming.options.arguments import at_least, typed
 
 _VERSION = 1
@@ -57,8 +57,14 @@ class MixedFeed(IterableDataset[Any]):
         _check_feeds(self._feeds)
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next `iter()` draw in another order; feeds that shuffle do so in another order, too."""
+        """Have the next `iter()` draw in another order; feeds that shuffle do so in another order, too.
+
+        Raises:
+            StreamConfigError: A loaded state is of another epoch.
+        """
         at_least(0, "MixedFeed: epoch", epoch)
+        if self._loaded is not None:
+            check_epoch("MixedFeed", self._epoch, epoch)
         for feed in self._feeds.values():
             if feed.shuffles:
                 feed.set_epoch(epoch)

@@ -169,12 +169,8 @@ class TorchFeed(IterableDataset[Any]):
         at_least(0, "TorchFeed: epoch", epoch)
         if self._shuffle is None:
             raise StreamConfigError("TorchFeed: set_epoch: the feed does not shuffle: give it shuffle_rows")
-        if self._loaded is not None and epoch != self._shuffle.epoch:
-            # The state may be inside a block, whose other order would repeat and leave out rows.
-            raise StreamConfigError(
-                f"TorchFeed: set_epoch({epoch}): the loaded state is of epoch {self._shuffle.epoch}: read that pass "
-                "first, or start without the state."
-            )
+        if self._loaded is not None:
+            check_epoch("TorchFeed", self._shuffle.epoch, epoch)
         self._shuffle = replace(self._shuffle, epoch=epoch)
 
     def __iter__(self) -> Iterator[Any]:
@@ -248,6 +244,15 @@ class _Batches(Iterator[Any]):
 def share_of(feed: TorchFeed) -> Share:
     """The share that a feed reads in this process."""
     return feed._share()
+
+
+def check_epoch(what: str, loaded: int, epoch: int) -> None:
+    """Refuse another epoch than that of a loaded state: its rest would repeat and leave out rows in another order."""
+    if epoch != loaded:
+        raise StreamConfigError(
+            f"{what}: set_epoch({epoch}): the loaded state is of epoch {loaded}: read that pass first, or start "
+            "without the state."
+        )
 
 
 def load_states(feeds: Mapping[str, TorchFeed], states: Mapping[str, Any]) -> None:

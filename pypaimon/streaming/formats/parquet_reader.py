@@ -130,7 +130,7 @@ def _stores_once(chunk: pq.ColumnChunkMetaData) -> bool:
 _FEW_ROWS = 65_536
 """Up to this many rows, threads cost more than they save."""
 _BATCHES_AT_ONCE, _ROWS_AT_ONCE = 8, 16_384
-"""Small batches are decoded together, up to this many rows: with more, Arrow does not spend less on each row."""
+"""Small batches that are decoded together, and their rows, at most: with more, Arrow spends no less on each row."""
 _DECODED_ROWS = 524_288
 _FIRST_BYTES = 32 << 20
 """Most bytes to decode first if an encoding may store one value for many rows."""

@@ -75,17 +75,20 @@ class GroupStart:
             self._planner.position_resolver.resumed(last)
             self._planner.checks.check_reached(last)
 
-    def check_empty(self, state: GroupState | None) -> None:
+    def check_empty(self, has_begun: bool) -> None:
         """Check that a table without snapshots has not lost those that the group has read, or begins after.
+
+        Args:
+            has_begun: Whether the group has begun in any of its lifetimes, which takes a snapshot.
 
         Raises:
             TableChangedError: It has: the table is being dropped, or was emptied.
             PositionBeyondLatestError: The position does not show that anything was read.
         """
-        if state is not None and state.begun:
+        if has_begun:
             raise self._planner.checks.emptied()
         previous = self._previous_progress()
-        position = self._start.position if previous is None else previous.position
+        position = previous.position if previous is not None and previous.next_snapshot else self._start.position
         if position is not None:
             self._checked(position)
 

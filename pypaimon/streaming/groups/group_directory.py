@@ -83,7 +83,7 @@ class GroupDirectory:
         self._start_at = start_at
         self._can_start = can_start
         self._diagnosed = diagnosed
-        self._has_begun = False
+        self.has_begun = False
         self.lifetime = 0
 
     @property
@@ -104,7 +104,7 @@ class GroupDirectory:
         for _ in range(_MAX_LOOKS):
             last = max(lifetimes(self._store, self._home), default=0)
             state = self._last_state(f"{self._home}/{last}") if last else None
-            self._has_begun = state is not None and state.begun
+            self.has_begun = state is not None and state.begun
             # A group that has not begun may not have written its pin yet.
             pin = None if state is not None and not state.begun else self._read_pin()
             # If the pin is that of a later lifetime, that one began after the listing. Its files exist by now.
@@ -172,7 +172,7 @@ class GroupDirectory:
             "or consumers delete for the configured start."
         )
         # A group begins once the table has a snapshot.
-        return self._diagnosed(conflict, had_snapshots=self._has_begun)
+        return self._diagnosed(conflict, had_snapshots=self.has_begun)
 
     @property
     def _directory(self) -> str:
@@ -186,7 +186,7 @@ class GroupDirectory:
         if found is None:
             return None
         consumer, seen = found
-        self._has_begun |= consumer.owner == self.owner
+        self.has_begun |= consumer.owner == self.owner
         return RetentionPin(consumer.next_snapshot, consumer.owner, seen, consumer.fingerprint)
 
     def _write_pin(self, request: WritePin) -> bool:
@@ -196,7 +196,7 @@ class GroupDirectory:
             self._manager.replace(self._pin, pin, seen)
         except ChangedFileError:
             return False
-        self._has_begun = True
+        self.has_begun = True
         if self._has_previous_shardings:
             # From now on the pin keeps what the progress files of earlier readers of this id have kept.
             names = set(self._manager.names(self._consumer_id))

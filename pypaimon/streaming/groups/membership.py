@@ -194,7 +194,7 @@ class Membership:
         try:
             self._end = GroupEnd.of(own, clock)
         except EndOfScan:
-            start.check_empty(state)
+            start.check_empty(directory.has_begun)
             raise
         # Does not stop while the machine sleeps: a member that wakes up must know that its session is over.
         self.now = SuspendAwareClock()

@@ -105,7 +105,7 @@ def rows_of_batch(runs: int, most: int = MERGED_ROWS) -> int:
 
 
 def parts(batch: pa.RecordBatch, size: int, most: int = MERGED_ROWS) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of at most `size` bytes and `most` rows, but at least one row."""
+    """A batch in parts of about `size` bytes, by its average row, and of at most `most` rows, but at least one."""
     rows = max(1, min(most, size * batch.num_rows // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)

@@ -144,10 +144,10 @@ class SnapshotRangeValidator:
         """
         if position.fingerprint is None:
             return self.diagnosed(PositionBeyondLatestError(position.snapshot, latest, self._is_batch))
-        return self._cut_off(position.snapshot, latest)
+        return self.cut_off(position.snapshot, latest)
 
-    def _cut_off(self, wanted: int, latest: int | None) -> PaimonStreamError:
-        """The error for a table that ends before what was read of it."""
+    def cut_off(self, wanted: int, latest: int | None) -> PaimonStreamError:
+        """The error for a table that ends before what was there."""
         if latest is None:
             return self.emptied()
         return self.diagnosed(
@@ -338,7 +338,7 @@ class SnapshotRangeValidator:
         if found is None:
             latest = snapshots.latest_id()
             if latest is None or latest < snapshot_id:
-                return self._cut_off(snapshot_id, latest)
+                return self.cut_off(snapshot_id, latest)
             if self._directory.is_schema(path):
                 # Schemas do not expire.
                 return self._lost(path, "this schema is missing, though files of the table were written with it")

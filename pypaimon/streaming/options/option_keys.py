@@ -174,7 +174,7 @@ TAG_CREATION_PERIOD_DURATION = Key("tag.creation-period-duration", DURATION, Non
 TAG_PERIOD_FORMATTER = Key("tag.period-formatter",
     one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _RM, "their names")
 SCAN_BOUNDED_WATERMARK = Key("scan.bounded.watermark", whole(), None, _R, "the stream ends before a greater watermark")
-SCAN_BUCKET = Key("scan.bucket", whole(0), None, _R, "reads only this bucket")
+SCAN_BUCKET = Key("scan.bucket", whole(), None, _R, "reads only this bucket")
 SCAN_PARTITIONS = Key("scan.partitions", TEXT, None, _R,
     "reads [these partitions](writing.md#name-a-partition) only, `day=2026-11-21;day=2026-11-22`; `max_pt()` and "
     "`max_two_pt()` are refused, because they change")

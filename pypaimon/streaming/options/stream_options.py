@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.model.position import ReadUnit
+from pypaimon.streaming.model.position import POSTPONE_BUCKET, ReadUnit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options import option_keys
@@ -332,5 +332,16 @@ def _consumer_of(options: TableOptions) -> ConsumerOptions | None:
 
 def _bucket_filter_of(options: TableOptions) -> Callable[[int], bool] | None:
     bucket = option_keys.SCAN_BUCKET.of(options)
+    return None if bucket is None else only_buckets(option_keys.SCAN_BUCKET.name, (bucket,))
+
+
+def only_buckets(what: str, buckets: Iterable[int]) -> Callable[[int], bool]:
+    """A filter of some buckets. Raises StreamConfigError if a number is one that no bucket has."""
+    chosen = frozenset(buckets)
+    for bucket in chosen:
+        if bucket < 0 and bucket != POSTPONE_BUCKET:
+            raise StreamConfigError(
+                f"{what}: there is no bucket {bucket}: give numbers from 0, or {POSTPONE_BUCKET} for postponed rows."
+            )
     # A bound method of a set can be pickled, which a lambda cannot.
-    return None if bucket is None else frozenset((bucket,)).__contains__
+    return chosen.__contains__

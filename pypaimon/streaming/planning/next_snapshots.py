@@ -283,7 +283,7 @@ class HistoryCheck:
     def check_missed(self, state: Following) -> None:
         """Check, at a poll that found nothing, that the next snapshot is still to come.
 
-        Sends requests only at the first poll after a seek and at every 16th in a row.
+        Sends requests only at the first poll after a seek, at every 16th in a row, and before a known end.
 
         Args:
             state: The state before the poll is counted.
@@ -294,11 +294,12 @@ class HistoryCheck:
             TableChangedError: The table was rolled back, dropped or re-created.
             CorruptTableError: A snapshot is missing in the middle of others, or cannot be decoded.
         """
-        if (state.misses + 1) % RANGE_CHECK_INTERVAL == 0 or not state.verified:
+        end = self._found_end if state.end_id is None else state.end_id
+        is_lost = end is not None and state.next_id <= end
+        if is_lost or not state.verified or (state.misses + 1) % RANGE_CHECK_INTERVAL == 0:
             latest = self._checks.check_missing(_position(state))
-            end = self._found_end if state.end_id is None else state.end_id
             if end is not None and end > (latest or 0):
-                raise self._checks.another(end)
+                raise self._checks.cut_off(end, latest)
             if state.before is not None:
                 self._checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
 

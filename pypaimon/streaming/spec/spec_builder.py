@@ -38,6 +38,7 @@ from pypaimon.streaming.options.stream_options import (
     OnOverwrite,
     OnSchemaChange,
     Unmatched,
+    only_buckets,
 )
 from pypaimon.streaming.paimon.internals import DataField, PaimonFollowUpScanner
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
@@ -303,10 +304,10 @@ class SpecBuilder:
 
     def with_buckets(self: B, bucket_ids: Iterable[int]) -> B:
         """Read only these buckets."""
-        buckets = frozenset(list_of(int, "with_buckets", bucket_ids, "bucket numbers"))
+        buckets = list_of(int, "with_buckets", bucket_ids, "bucket numbers")
         if not buckets:
             raise StreamConfigError("with_buckets: the list is empty, so the stream would never read a row")
-        return self.with_bucket_filter(buckets.__contains__)
+        return self.with_bucket_filter(only_buckets("with_buckets", buckets))
 
     def with_bucket_filter(self: B, bucket_filter: Callable[[int], bool]) -> B:
         """Read only buckets for which this is true."""

@@ -79,8 +79,8 @@ def taken_by(run: Callable[[], CompactionReport]) -> tuple[CompactionReport, int
         pa.set_memory_pool(before)
 
 
-@pytest.mark.parametrize(("width", "rows"), [(1, 32_768), (200, 10_000)])
-def test_runs_share_the_rows_and_the_bytes_of_a_merge(tmp_path: Path, width: int, rows: int) -> None:
+@pytest.mark.parametrize(("runs", "width", "rows"), [(8, 1, 32_768), (8, 200, 10_000), (1000, 1, 8192)])
+def test_runs_share_the_rows_and_the_bytes_of_a_merge(tmp_path: Path, runs: int, width: int, rows: int) -> None:
     """Of narrow rows as many are merged at once as bring speed, of wide ones as many as memory is for."""
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.string())])
     catalog = catalog_with_database(tmp_path, "d")
@@ -91,7 +91,7 @@ def test_runs_share_the_rows_and_the_bytes_of_a_merge(tmp_path: Path, width: int
     assert snapshot is not None
     (bucket,) = live_buckets(PaimonTable(table), LiveEntries().look(directory, snapshot))
     reader = FileReader(PaimonTable(table), directory, lambda: None)
-    batches = list(reader.records(bucket.files, levels=False, shared_by=8))
+    batches = list(reader.records(bucket.files, levels=False, shared_by=runs))
     assert 0.8 * rows < batches[0].num_rows <= rows
     assert pa.Table.from_batches(batches)["id"].to_pylist() == list(range(40_000))
 

@@ -105,7 +105,7 @@ def test_a_parked_table_is_followed_by_the_next_one_of_its_name(database: Databa
         registry = stream._engine._state.registry
         parked_at = registry.rounds
         until(lambda: registry.rounds > parked_at + 2)
-        # Between two listings, so that no listing lacks the name.
+        # Before the next listing; one that comes in between finds the same in another way.
         with stream._engine._state.lock:
             database.drop("a")
             database.create("a", 2)

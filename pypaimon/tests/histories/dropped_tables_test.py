@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import (
+    ConsumerManager,
     CorruptTableError,
     DictTarget,
     OpenTableError,
@@ -28,6 +29,7 @@ from pypaimon.streaming import (
     replicate,
 )
 from pypaimon.streaming.cli.app import run
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.feeds.feed import Feed
 from pypaimon.streaming.feeds.feed_state import Share
 from support.tables.handles import catalog_with_database
@@ -212,7 +214,7 @@ def _run(*arguments: str) -> str:
             assert run((*arguments, "--debug")) == 0
     except OpenTableError as error:
         # The program knows the table by its name alone.
-        raise (TableChangedError(str(error)) if "is being dropped, or was dropped" in str(error) else error) from None
+        raise (TableChangedError(str(error)) if "it was or is being dropped" in str(error) else error) from None
     return out.getvalue()
 
 
@@ -328,6 +330,18 @@ def test_a_consumer_in_its_first_plan_blames_no_other_reader(tmp_path: Path) -> 
             available(scan)
 
 
+def test_a_consumer_inside_its_first_snapshot_blames_no_other_reader(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.commit_files([1, 2])
+    builder = table.builder().with_start("earliest").with_catch_up("replay").with_limits(max_splits=1)
+    with builder.with_consumer_id("etl").new_streaming_scan() as scan:
+        assert scan.plan() is not None and scan.plan() is not None
+        for each in ("consumer", "snapshot"):
+            shutil.rmtree(table.path / each)
+        with pytest.raises(TableChangedError, match="is being dropped, or was emptied"):
+            available(scan)
+
+
 def test_a_group_whose_files_went_with_the_table_blames_no_deletion(tmp_path: Path) -> None:
     table = Table(tmp_path, bucket="2", bucket_key="k").commit_each([1])
     with table.builder().with_start("earliest").new_group("etl").open_sync() as stream:
@@ -339,14 +353,32 @@ def test_a_group_whose_files_went_with_the_table_blames_no_deletion(tmp_path: Pa
             next(stream)
 
 
-@pytest.mark.parametrize("has_begun", [False, True])
-def test_a_group_with_an_end_does_not_end_because_all_snapshots_are_gone(tmp_path: Path, has_begun: bool) -> None:
+@pytest.mark.parametrize("state", ["new", "begun", "reset"])
+def test_a_group_with_an_end_does_not_end_because_all_snapshots_are_gone(tmp_path: Path, state: str) -> None:
     table = Table(tmp_path, bucket="2", bucket_key="k").commit_each([1])
     builder = table.builder().with_start("earliest")
     with builder.new_streaming_scan() as scan:
         position = available(scan)[-1].position
-    if has_begun:
+    if state != "new":
         assert _ended(builder.with_end(latest=True).new_group("etl")) == [1]
+        builder = table.builder().with_start("earliest")
+    else:
+        builder = table.builder().with_start(position=position)
+    if state == "reset":
+        ConsumerManager(table.handle().file_io, str(table.path)).reset_consumer("etl", Consumer(1))
     shutil.rmtree(table.path / "snapshot")
     with pytest.raises(TableChangedError, match="is being dropped, or was emptied"):
-        _ended(table.builder().with_start(position=position).with_end(latest=True).new_group("etl"))
+        _ended(builder.with_end(latest=True).new_group("etl"))
+
+
+def test_a_group_whose_end_is_rolled_back_does_not_wait_for_it(tmp_path: Path) -> None:
+    table = Table(tmp_path, bucket="2", bucket_key="k").commit_each([1, 2, 3])
+    builder = table.builder().with_start("earliest").with_catch_up("replay").with_end(latest=True)
+    with builder.new_group("etl").open_sync() as stream:
+        assert next(stream).rows["k"].to_pylist() == [1]
+        for number in (3, 2):
+            (table.path / f"snapshot/snapshot-{number}").unlink()
+        (table.path / "snapshot/LATEST").unlink()
+        with pytest.raises(TableChangedError, match="rolled back, or is being dropped: it ends at snapshot 1"):
+            while True:
+                next(stream)

@@ -202,7 +202,7 @@ def test_no_bound_of_snapshots(count: str) -> None:
         ({"scan__watermark": "1"}, "Cannot scan from watermark in streaming mode"),
         ({"scan__mode": "latest-delta"}, "only supported for batch sources"),
         ({"incremental_between": "1,2"}, "Cannot read incremental in streaming mode"),
-        ({"scan__bucket": "-1"}, "scan.bucket"),
+        ({"scan__bucket": "-1"}, "scan.bucket: there is no bucket -1"),
     ],
 )
 def test_refused_before_the_first_read(options: dict[str, str], message: str) -> None:
