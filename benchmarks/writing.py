@@ -124,7 +124,7 @@ def _limits(directory: Path) -> Iterator[Figure]:
     least, more = 1 + arranged / (ours * share), one / (ours * share)
     limit = (
         f"numpy and pyarrow need {least:.2f} to sort rows that come in any order, gather them, find the bounds of "
-        f"columns and encode; a writer and its commit of one row take {more:.2f} more"
+        f"columns and encode; a new table, a writer and its commit of one row take {more:.2f} more"
     )
     yield Figure(
         "write primary key, one bucket, processor time", ours, "s", "1.17 of it", share >= 1 / 1.17,
