@@ -21,6 +21,7 @@ from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState, Share
 from pypaimon.streaming.feeds.shuffle import Shuffle, ShuffledReader
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.arrow_types import one_batch
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.between import End
@@ -106,8 +107,7 @@ class RowQueue:
             left -= taken[-1].num_rows
         self._waiting -= wanted
         self._complete = max(0, self._complete - wanted)
-        rows = taken[0] if len(taken) == 1 else pa.Table.from_batches(taken).combine_chunks().to_batches()[0]
-        return rows, self._place
+        return one_batch(taken), self._place
 
     def _cut(self, most: int) -> pa.RecordBatch:
         piece = self._pieces[0]

@@ -82,9 +82,19 @@ class MarkedStream(BinaryFile):
         self._stream = stream
         super().__init__()
 
-    def read(self, size: int | None = -1) -> Any:
+    def read(self, size: int | None = -1) -> bytes:
+        """Read this many bytes, or fewer at the end of the file; None or a negative number reads all."""
         with one_request():
-            return self._stream.read(size)
+            data = bytes(self._stream.read(size))
+        wanted = None if size is None or size < 0 else size
+        # A stream may give less than it has, which newer releases of pyarrow take for the end of the file.
+        while data and (wanted is None or len(data) < wanted):
+            with one_request():
+                more = self._stream.read(-1 if wanted is None else wanted - len(data))
+            if not more:
+                break
+            data += bytes(more)
+        return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         with one_request():

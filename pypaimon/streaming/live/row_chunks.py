@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.live.row_order import RowOrder, RowRange
+from pypaimon.streaming.model.arrow_types import one_batch
 
 Rows = npt.NDArray[np.int64]
 Orders = dict[tuple[str, ...], RowOrder]
@@ -119,7 +120,7 @@ class RowChunks:
             sizes.append(int(all_batches[-1].nbytes))
             orders.append({})
             while (count := _to_merge(all_batches, sizes)) > 1:
-                all_batches[-count:] = [pa.concat_batches(all_batches[-count:])]
+                all_batches[-count:] = [one_batch(all_batches[-count:])]
                 sizes[-count:] = [int(all_batches[-1].nbytes)]
                 orders[-count:] = [{}]
         return RowChunks(self.schema, all_batches, sizes, orders)
@@ -149,7 +150,7 @@ class RowChunks:
                 groups.append([])
                 size = nbytes
             groups[-1].append(batch)
-        return RowChunks(self.schema, [pa.concat_batches(group) if len(group) > 1 else group[0] for group in groups])
+        return RowChunks(self.schema, [one_batch(group) for group in groups])
 
     def without(self, dead: npt.NDArray[np.bool_]) -> RowChunks:
         """The rows without some of them. Later rows get other numbers."""

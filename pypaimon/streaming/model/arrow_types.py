@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 
 import pyarrow as pa
@@ -72,6 +72,13 @@ def _with_leaves(field: pa.Field, leaf: Callable[[pa.DataType], pa.DataType]) ->
 
 def holds_local_timestamps(kind: pa.DataType) -> bool:
     return any(pa.types.is_timestamp(leaf) and leaf.tz for leaf in leaf_types(kind))
+
+
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of some batches of one schema, at least one row, in one batch."""
+    # `pa.concat_batches` is new in pyarrow 19.
+    (batch,) = batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch
 
 
 def map_entries(kind: pa.MapType, keys: pa.Array, items: pa.Array) -> pa.StructArray:

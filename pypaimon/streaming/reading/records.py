@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.arrow_types import one_batch
 from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.model.row_kinds import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.options.read_scope import ROWKIND
@@ -181,5 +182,4 @@ def _parted(records: Records, row: int) -> tuple[Records, Records]:
 
 
 def _joined(first: Records, second: Records) -> Records:
-    (batch,) = pa.Table.from_batches([first.batch, second.batch]).combine_chunks().to_batches()
-    return Records(batch, pa.array(np.concatenate([_codes(first), _codes(second)])))
+    return Records(one_batch([first.batch, second.batch]), pa.array(np.concatenate([_codes(first), _codes(second)])))

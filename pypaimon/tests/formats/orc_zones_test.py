@@ -26,10 +26,12 @@ from pypaimon.streaming.formats.orc_writer import OrcFileWriter, OrcZone
 from pypaimon.streaming.model.normal_form import normal_table
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone
 from support.process_state import in_zone
+from support.pyarrow_limits import FAR_ARE_REFUSED
 from support.samples import seeded
 
 ZONES = ["Asia/Shanghai", "America/New_York", "Europe/London", "Asia/Kolkata", "+08:00"]
-TIMES = st.datetimes(datetime(1600, 1, 1), datetime(2400, 1, 1)).map(lambda each: each.replace(microsecond=0))
+FIRST, LAST = (1678, 2262) if FAR_ARE_REFUSED else (1600, 2400)
+TIMES = st.datetimes(datetime(FIRST, 1, 1), datetime(LAST, 1, 1)).map(lambda each: each.replace(microsecond=0))
 NEAR = st.integers(-2 * 86_400_000, 2 * 86_400_000).map(
     lambda millis: datetime(1970, 1, 1) + timedelta(0, 0, 0, millis)
 )
@@ -101,7 +103,7 @@ def test_each_of_several_stripes_names_the_zone(compression: str) -> None:
     """Other columns are as they were, whoever reads them, and there is no index, by which Java's filters lose rows."""
     written, file = io.BytesIO(), io.BytesIO()
     source = seeded("timestamps of several stripes")
-    seconds = [source.randrange(366 * 86_400) for _ in range(8000)]
+    seconds = [source.randrange(366 * 86_400) for _ in range(60_000)]
     times = pa.array([datetime(2024, 1, 1) + timedelta(seconds=each) for each in seconds], pa.timestamp("us"))
     numbers = pa.array([source.randrange(1 << 60) for _ in seconds], pa.int64())
     table = pa.table({"k": numbers, "t": times, "l": times.cast(pa.timestamp("us", "UTC"))})
@@ -110,7 +112,7 @@ def test_each_of_several_stripes_names_the_zone(compression: str) -> None:
     names = {"none": "uncompressed"}
     zone = OrcZone(time_zone("America/New_York"))
     codec = names.get(compression, compression)
-    sizes = {"stripe_size": 1 << 14, "batch_size": 512, "compression_block_size": 1 << 12}
+    sizes = {"stripe_size": 1 << 14, "batch_size": 512, "compression_block_size": 1 << 16}
     with orc.ORCWriter(written, compression=codec, **sizes) as writer:
         for start in range(0, table.num_rows, 1000):
             writer.write(zone.stored(table.slice(start, 1000)))
@@ -138,14 +140,15 @@ def test_a_zone_that_a_file_names_and_nobody_knows_is_refused_by_name() -> None:
 
 
 def test_a_machine_without_a_tz_database_is_reported(tmp_path: Path) -> None:
-    """Arrow asks for it with any ORC file: that is no damage of the file."""
+    """Arrow may ask for it with any ORC file. That does not mean that the file is damaged."""
     orc.write_table(pa.table({"k": [1]}), str(tmp_path / "x.orc"))
     program = (
         "import sys\nfrom pypaimon.streaming.errors import UnsupportedTableError\n"
         "from pypaimon.streaming.formats.orc_reader import OrcFileReader\n"
-        "try:\n    list(OrcFileReader(open(sys.argv[1], 'rb')).batches(['k'], 1))\n"
+        "try:\n    print(len(list(OrcFileReader(open(sys.argv[1], 'rb')).batches(['k'], 1))))\n"
         "except UnsupportedTableError as error:\n    print(error)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "x.orc")]
     found = subprocess.run(command, env={"TZDIR": str(tmp_path)}, capture_output=True, text=True, check=True)
-    assert "TZDIR" in found.stdout
+    # Some releases of pyarrow need no database for a file without timestamps.
+    assert found.stdout == "1\n" or "TZDIR" in found.stdout

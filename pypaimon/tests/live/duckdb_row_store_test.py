@@ -188,13 +188,13 @@ def test_a_connection_outlives_the_live_table_and_changes_nothing(tmp_path: Path
         assert len(live) == 5_001
     del live, other
     gc.collect()
-    connection.execute("SET memory_limit = '20MB'")
+    connection.execute("SET memory_limit = '40MB'")
     # More than fits into memory: it goes into the directory.
     query = (
         "SELECT count(*), max(length) FROM (SELECT a.*, length(a.name || b.id) AS length, "
-        "row_number() OVER (ORDER BY a.name, b.id) AS number FROM _live_rows a, range(100) b(id))"
+        "row_number() OVER (ORDER BY a.name, b.id) AS number FROM _live_rows a, range(200) b(id))"
     )
-    assert connection.execute(query).fetchone() == (500_000, 52)
+    assert connection.execute(query).fetchone() == (1_000_000, 53)
     connection.close()
     del connection
 

@@ -11,17 +11,18 @@ from packaging.version import Version
 
 from pypaimon.streaming.errors import UnsupportedTableError
 
-_ARE_REFUSED = Version(pyarrow.__version__) >= Version("25")
+FAR_ARE_REFUSED = Version(pyarrow.__version__) >= Version("25")
+"""Timestamps of ORC before 1677 or after 2262."""
 
-refused_by_pyarrow = pytest.mark.xfail(_ARE_REFUSED, reason="pyarrow 25 and later refuse them: a documented limit")
+refused_by_pyarrow = pytest.mark.xfail(FAR_ARE_REFUSED, reason="pyarrow 25 and later refuse them: a documented limit")
 """A test that reads them beside much else."""
 
 
 def read_or_refused() -> AbstractContextManager[Any]:
     """Around a read of such timestamps, with what compares them."""
-    if not _ARE_REFUSED:
+    if not FAR_ARE_REFUSED:
         return nullcontext()
-    return pytest.raises(UnsupportedTableError, match=r"where Arrow's nanoseconds end: pyarrow .* does not give it")
+    return pytest.raises(UnsupportedTableError, match=r"beyond Arrow's nanoseconds: pyarrow .* does not read it")
 
 
 ends_with_s3_in_flight = pytest.mark.xfail(
