@@ -51,7 +51,8 @@ class ParquetTarget(TransactionTarget):
         options: How the store is reached: options of pypaimon's catalog, such as `s3.endpoint` and `s3.access-key`.
 
     Raises:
-        StreamConfigError: The store is not known, or cannot create a file on the condition that there is none.
+        StreamConfigError: The store is not known, or cannot create a file on the condition that there is none; or
+            pyarrow is older than 17.
         StoreError: The store failed.
         TargetError: The directory cannot be made.
     """
@@ -59,6 +60,10 @@ class ParquetTarget(TransactionTarget):
     def __init__(
         self, directory: str | Path, *, replace: bool = False, options: Mapping[str, str] | None = None
     ) -> None:
+        if not hasattr(pq.ParquetWriter, "add_key_value_metadata"):
+            raise StreamConfigError(
+                f"ParquetTarget needs pyarrow 17 or newer: {pa.__version__} cannot write a position after the rows."
+            )
         place = str(a_path("ParquetTarget: directory", directory))
         given = needed("ParquetTarget: options", {} if options is None else options, "a mapping of options", "items")
         texts = {key: str(value) for key, value in given.items()}
