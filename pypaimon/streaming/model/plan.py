@@ -216,6 +216,11 @@ class StreamSplit(DataSplit):
         return part
 
     @property
+    def file_count(self) -> int:
+        """Number of files, including those that are retracted."""
+        return len(self._source) + len(self._before)
+
+    @property
     def row_count(self) -> int:
         """Physical records in `files`."""
         return int(super().row_count) if isinstance(self._source, list) else self._source.row_count
