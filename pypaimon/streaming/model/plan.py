@@ -216,11 +216,6 @@ class StreamSplit(DataSplit):
         return part
 
     @property
-    def file_count(self) -> int:
-        """Number of files, including those that are retracted."""
-        return len(self._source) + len(self._before)
-
-    @property
     def row_count(self) -> int:
         """Physical records in `files`."""
         return int(super().row_count) if isinstance(self._source, list) else self._source.row_count
@@ -349,6 +344,12 @@ def last_split(plan: Plan) -> StreamSplit | None:
     """The last split of a plan, or None."""
     splits: tuple[StreamSplit, ...] = plan.__dict__["_stream_splits"]
     return splits[-1] if splits else None
+
+
+def file_count(plan: Plan) -> int:
+    """The number of files of a plan, including those whose rows it retracts."""
+    splits: tuple[StreamSplit, ...] = plan.__dict__["_stream_splits"]
+    return sum(len(split._source) + len(split._before) for split in splits)
 
 
 def plan_selection(plan: Plan) -> RowSelection | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.model.plan import StreamSplit, last_split, set_next_plan
+from pypaimon.streaming.model.plan import StreamSplit, file_count, last_split, set_next_plan
 from pypaimon.streaming.planning.planner_state import PlannerState, Starting, Step
 
 _MOST_FILES = 1 << 16
@@ -161,7 +161,7 @@ class Prefetcher:
     def _take(self, entry: PrefetchedStep) -> Step:
         entry.begun_at = self._monotonic()
         step = self._step(entry.state)
-        entry.files = 0 if step.plan is None else sum(split.file_count for split in step.plan.splits())
+        entry.files = 0 if step.plan is None else file_count(step.plan)
         return step
 
     def _on_done(self, entry: PrefetchedStep) -> None:
