@@ -346,6 +346,12 @@ def last_split(plan: Plan) -> StreamSplit | None:
     return splits[-1] if splits else None
 
 
+def file_count(plan: Plan) -> int:
+    """The number of files of a plan, including those whose rows it retracts."""
+    splits: tuple[StreamSplit, ...] = plan.__dict__["_stream_splits"]
+    return sum(len(split._source) + len(split._before) for split in splits)
+
+
 def plan_selection(plan: Plan) -> RowSelection | None:
     """The filter and columns that a plan was made with; None: all rows and columns."""
     found: RowSelection | None = plan.__dict__["_planned_for"]

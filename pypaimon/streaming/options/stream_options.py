@@ -143,7 +143,7 @@ class CallerOptions:
     catch_up: CatchUp = CatchUp.AUTO
     catch_up_after: int | None = None
     follow_up_scanner: PaimonFollowUpScanner | None = None
-    prefetch: int = 16
+    prefetch: int = 32
     io_timeout: float = DEFAULT_IO_TIMEOUT
     raw: bool = False
     on_expired: OnExpired = OnExpired.FAIL

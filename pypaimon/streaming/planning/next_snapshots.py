@@ -31,11 +31,13 @@ class Window:
         state: The state with these snapshots as `ahead`.
         last: The last snapshot as it was before all others were read; None if no more than one was found.
         is_prefetched: It was fetched before it was needed. What has changed since then is to be fetched again.
+        after: The window after it, whose snapshots are fetched already, but not its manifests; None: it is not.
     """
 
     state: Following
     last: Snapshot | None
     is_prefetched: bool = False
+    after: _NextWindow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,9 @@ class SnapshotPrefetcher:
 
     Snapshots are read as they are in the store now: a cached one may be of another history.
 
-    While the plans of a window are made, the next window is fetched on a thread. That changes no result: when the
-    stream reaches it, it is checked against the table (see `HistoryCheck`), and fetched again if it has changed.
+    While the plans of a window are made, the next window is fetched on a thread, and while its manifests are fetched,
+    the snapshots of the window after it are. That changes no result: when the stream reaches a window, it is checked
+    against the table (see `HistoryCheck`), and fetched again if it has changed.
 
     A prefetch that hangs is requested once. It counts as the first attempt of the caller that needs it, and a caller
     that waits for such a window gets its error.
@@ -102,6 +105,8 @@ class SnapshotPrefetcher:
         self._eager = eager
         self._prefetch_manifests = prefetch_manifests
         self._pool = IOPool(1, timeout=float("inf"), name="paimon-prefetch")
+        # Its own pool, because the calls of the other one wait for its calls.
+        self._snapshot_pool = IOPool(1, timeout=float("inf"), name="paimon-prefetch-snapshots")
         self._next: _NextWindow | None = None
 
     def forget(self) -> None:
@@ -121,23 +126,35 @@ class SnapshotPrefetcher:
         fetched = following.result()
         if fetched is None or fetched.last is None:
             return None
-        return Window(replace(state, ahead=fetched.state.ahead), fetched.last, is_prefetched=True)
+        return replace(fetched, state=replace(state, ahead=fetched.state.ahead), is_prefetched=True)
 
     def begin_next(self, window: Window, last_id: int | None) -> None:
         """Begin to fetch the window after this one, if later snapshots are known."""
-        state = window.state
-        prefetch_manifests, known, end = self._prefetch_manifests, state.known_latest, state.ahead[-1].id
-        if window.last is None or prefetch_manifests is None or known is None or min(known, last_id or known) < end + 2:
+        prefetch_manifests = self._prefetch_manifests
+        snapshots = window.after or self._begin_after(window, last_id)
+        if prefetch_manifests is None or snapshots is None:
             return
-        begin = replace(state, next_id=end + 1, ahead=())
 
         def fetch() -> Window:
-            fetched = self._fetch(begin, last_id)
-            if fetched.last is not None:
-                prefetch_manifests(fetched.state.ahead)
-            return fetched
+            fetched = snapshots.pool.result(snapshots.future)
+            if fetched.last is None:
+                return fetched
+            after = self._begin_after(fetched, last_id)
+            prefetch_manifests(fetched.state.ahead)
+            return replace(fetched, after=after)
 
-        self._next = _NextWindow(end + 1, last_id, self._pool, self._pool.submit(fetch))
+        self._next = _NextWindow(snapshots.first, last_id, self._pool, self._pool.submit(fetch))
+
+    def _begin_after(self, window: Window, last_id: int | None) -> _NextWindow | None:
+        """Begin to fetch the snapshots after a window; None: no later ones are known, or no windows are prefetched."""
+        state = window.state
+        known, end = state.known_latest, state.ahead[-1].id
+        if window.last is None or self._prefetch_manifests is None or known is None:
+            return None
+        if min(known, last_id or known) < end + 2:
+            return None
+        begin, pool = replace(state, next_id=end + 1, ahead=()), self._snapshot_pool
+        return _NextWindow(end + 1, last_id, pool, pool.submit(self._fetch, begin, last_id))
 
     def _fetch(self, state: Following, last_id: int | None) -> Window:
         number = state.next_id

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.model.plan import StreamSplit, last_split, set_next_plan
+from pypaimon.streaming.model.plan import StreamSplit, file_count, last_split, set_next_plan
 from pypaimon.streaming.planning.planner_state import PlannerState, Starting, Step
+
+_MOST_FILES = 1 << 16
+"""Once the prefetched plans have this many files, no more are made: each file takes memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +27,7 @@ class PrefetchedStep:
         unasked: Whether it was begun before the caller asked.
         previous: The last split of the plans before the step, if known.
         begun_at: When it was begun, on the monotonic clock.
+        files: Number of files of its plan, once it was taken.
     """
 
     state: PlannerState
@@ -32,6 +36,7 @@ class PrefetchedStep:
     previous: StreamSplit | None
     future: Future[Step] = field(init=False)
     begun_at: float = 0.0
+    files: int = 0
 
     @property
     def last_split(self) -> StreamSplit | None:
@@ -54,7 +59,7 @@ class Prefetcher:
     the run. An error is raised for calls that wait for it; a later call tries again.
 
     Args:
-        ahead: Steps to prefetch; 0: none.
+        ahead: Steps to prefetch, fewer if their plans have many files; 0: none.
         monotonic: Seconds of a clock that never goes back.
         known_idle: The step from a state, if the search for the start has answered it; see `Planner.known_idle`.
         latest_at: When the latest snapshot was requested that the first state begins with, if it names one.
@@ -155,7 +160,9 @@ class Prefetcher:
 
     def _take(self, entry: PrefetchedStep) -> Step:
         entry.begun_at = self._monotonic()
-        return self._step(entry.state)
+        step = self._step(entry.state)
+        entry.files = 0 if step.plan is None else file_count(step.plan)
+        return step
 
     def _on_done(self, entry: PrefetchedStep) -> None:
         entry.link()
@@ -165,7 +172,8 @@ class Prefetcher:
 
     def _continue(self) -> None:
         last = self._queue[-1]
-        if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
+        has_room = len(self._queue) < self._ahead and sum(each.files for each in self._queue) < _MOST_FILES
+        if has_room and last.future.done() and not _ends_run(last.future):
             self._begin_after(last)
 
     def _begin_after(self, entry: PrefetchedStep) -> None:

@@ -361,7 +361,7 @@ class SpecBuilder:
         return set_spec(self, replace(self._spec, follow_up_scanner=scanner))
 
     def with_prefetch(self: B, plans: int) -> B:
-        """Set how many plans are prefetched, 16 by default; 0 turns it off.
+        """Set how many plans are prefetched, 32 by default; 0 turns it off. Large plans are fewer.
 
         Only metadata, until a plan is read: then the data files of the next plans are fetched as well, in a store.
         """

@@ -13,7 +13,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp
 from pypaimon.streaming.planning import catch_up
-from pypaimon.streaming.planning.next_snapshots import _NextWindow
+from pypaimon.streaming.planning.next_snapshots import Window, _NextWindow
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.request_time import hang
 from support.stores.virtual_clock import VirtualClock
@@ -78,28 +78,40 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_first_window(table: Table, file_io: FaultFileIO | None = None) -> tuple[Drive, list[Plan]]:
-    """A stream that has read one snapshot of its first window, and has fetched the next window."""
+    """A stream that has read one snapshot of its first window.
+
+    It has fetched the next window, and the snapshots of the one after that.
+    """
     drive = Drive(table.handle(file_io or FaultFileIO()), Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY)
     plans: list[Plan] = []
     while not plans:
         plans += [step.plan for step in [drive.step()] if step.plan is not None]
-    following = drive.planner._prefetcher._next
-    assert following is not None and following.result() is not None
+    assert _next_window(drive).after is not None
     return drive, plans
+
+
+def _next_window(drive: Drive) -> Window:
+    following = drive.planner._prefetcher._next
+    found = None if following is None else following.result()
+    assert found is not None
+    if found.after is not None:
+        # Waits. The stream meets an error when it gets there.
+        found.after.future.exception()
+    return found
 
 
 def test_the_next_window_is_fetched_while_plans_are_made(table: Table, narrow: None) -> None:
     file_io = FaultFileIO()
     drive, plans = in_first_window(table, file_io)
-    assert {f"snapshot-{number}" for number in range(6, 10)} <= set(file_io.names())
+    assert {f"snapshot-{number}" for number in range(6, 13)} <= set(file_io.names())
     file_io.forget()
     while plans[-1].snapshot_id < 6:
         plans += [step.plan for step in [drive.step()] if step.plan is not None]
     asked = set(file_io.names())
-    following = drive.planner._prefetcher._next
-    assert following is not None and following.result() is not None
-    # The proof of that window, and the one after it.
-    assert asked & {f"snapshot-{number}" for number in range(2, 10)} == {"snapshot-5", "snapshot-9"}
+    # The window after it is the last one.
+    assert _next_window(drive).after is None
+    # The proof of that window.
+    assert asked & {f"snapshot-{number}" for number in range(2, 13)} == {"snapshot-5", "snapshot-9"}
     plans += drive.run()
     assert drive.keys(plans) == list(range(1, 12))
 
@@ -110,7 +122,7 @@ def test_no_window_is_prefetched_without_prefetched_plans(table: Table, narrow: 
     assert drive.planner._prefetcher._next is None
 
 
-@pytest.mark.parametrize("kept", [5, 6, 8])
+@pytest.mark.parametrize("kept", [5, 6, 8, 9, 11])
 def test_a_prefetched_window_that_was_rolled_back_is_fetched_again(table: Table, narrow: None, kept: int) -> None:
     drive, plans = in_first_window(table)
     table.rollback(kept)
