@@ -129,3 +129,13 @@ def bare(
         return made.format("bare").schema(schema).options(**given).load()
 
     return load
+
+
+def one_row(spark: Any, directory: Path) -> Callable[[], Any]:
+    """What loads a stream of the bare source with one task and one row."""
+    batch = pa.record_batch({"path": ["file"]})
+    path = directory / "one-row.arrow"
+    with pa.ipc.new_file(str(path), batch.schema) as file:
+        file.write_batch(batch)
+    given = {"batch": str(path), "rows": "[1]"}
+    return lambda: spark.readStream.format("bare").schema("path string").options(**given).load()

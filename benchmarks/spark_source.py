@@ -39,6 +39,8 @@ from pypaimon.streaming.writing.write_state import write_state
 ROWS, FILES, SMALL, SKIPPED = 4_000_000, 8, 20, 5
 START_ROUNDS, FIRST_ROUNDS = 9, 3
 UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
+READ_ROUNDS = 9
+"""Rows that are near their goals: fewer rounds let chance decide."""
 PARTITIONS, COMMITS = 400, 22
 READY_MADE, DECODED = "ready-made batches, same tasks", "its files through pyarrow, same tasks"
 PARQUET, FILE_SOURCE, BARE = "spark.read.parquet of its files", "Spark's file source, its files", "bare Python source"
@@ -54,7 +56,7 @@ def figures(directory: Path) -> list[Figure]:
         later = _later_queries(spark, directory)
     with _session(directory / "spark-unix", **UNIX_SOCKETS) as spark:
         over_unix = _round_trips(spark, directory, ", Unix sockets")
-    held = [replace(tcp, limit=_held(tcp, unix)) for tcp, unix in zip(over_tcp, over_unix, strict=True)]
+    held = [replace(tcp, limit=_held(tcp, unix) or tcp.limit) for tcp, unix in zip(over_tcp, over_unix, strict=True)]
     return [*found, *held, *over_unix, *later, *_first_queries(directory), _sink(directory)]
 
 
@@ -118,7 +120,8 @@ def _throughput(spark: Any, directory: Path) -> list[Figure]:
             "batch decoded": batch(bare(append, streaming=False, files=True)),
             "native": batch(lambda: native_read(spark, append)),
             "parquet": batch(lambda: spark.read.parquet(str(home / "bucket-0"))),
-        }
+        },
+        READ_ROUNDS,
     )
 
     def compared(measure: str, name: str, peer: str, peer_name: str, goal: float | None, decoded: str = "") -> Figure:
@@ -174,11 +177,21 @@ def _round_trips(spark: Any, directory: Path, sockets: str = "") -> list[Figure]
         return spark.readStream.format("pypaimon").options(**options).load()
 
     native = native_foreach_batch(lambda rows, _: noop(rows))
+    bare_task = spark_ceilings.one_row(spark, directory)
+    paths = [str(path) for path in (directory / "warehouse").rglob("data-*.parquet") if "appended" in path.parts]
+
+    def by_hand(task: Any, _: int) -> None:
+        task.collect()
+        noop(spark.read.schema(schema).parquet(*paths))
+
+    schema = files().schema
     seconds = in_turns(
         {
             "ours": lambda: add_batch_seconds(ours({**append, "mode": "files"}), directory, native),
+            "by hand": lambda: add_batch_seconds(bare_task(), directory, by_hand),
             "theirs": lambda: add_batch_seconds(files(), directory, lambda rows, _: noop(rows)),
-        }
+        },
+        READ_ROUNDS,
     )
     millis = in_turns(
         {
@@ -187,12 +200,12 @@ def _round_trips(spark: Any, directory: Path, sockets: str = "") -> list[Figure]
         }
     )
     rate, faster = ROWS / median(seconds["ours"]) / 1e6, share(seconds, "ours", "theirs")
+    most = share(seconds, "by hand", "theirs")
+    limit = f"a bare Python source, and its files read with a schema by hand, reach {most:.2f}" if most < 0.95 else ""
     once, ratio = median(millis["ours"]), share(millis, "ours", "theirs")
     each, batch = f"spark: native_foreach_batch{sockets}", f"spark: micro-batch of ten rows{sockets}"
     return [
-        Figure(
-            each, rate, "M rows/s", "at least 0.95", faster >= 0.95, rate / faster, FILE_SOURCE, more_is_better=True
-        ),
+        Figure(each, rate, "M rows/s", "at least 0.95", faster >= 0.95, rate / faster, FILE_SOURCE, True, limit),
         Figure(batch, once, "ms", "at most 1.1 times", 1 / ratio <= 1.1, once * ratio, FILE_SOURCE),
     ]
 

@@ -228,7 +228,7 @@ def naming_causes(options: Mapping[str, str], name: str, catalog: Any = None) ->
     except PaimonStreamError:
         raise
     except TableNotExistException as error:
-        raise OpenTableError(f"table {name} does not exist{_what_is_missing(catalog, options, name)}") from error
+        raise OpenTableError(f"table {name} does not exist{what_is_missing(catalog, options, name)}") from error
     except RESTException as error:
         raise _of_rest(options, error) from error
     except (CatalogException, OSError, RuntimeError) as error:
@@ -277,7 +277,8 @@ def _credentials(options: Mapping[str, str]) -> str:
     )
 
 
-def _what_is_missing(catalog: Any, options: Mapping[str, str], name: str) -> str:
+def what_is_missing(catalog: Any, options: Mapping[str, str], name: str) -> str:
+    """What an error says of a table that a catalog does not find, after its name; empty if nothing more is known."""
     warehouse = options.get("warehouse", "")
     database, _, table = name.partition(".")
     try:

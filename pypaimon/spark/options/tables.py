@@ -100,11 +100,16 @@ def _without_view(name: str | None) -> tuple[str | None, View | None]:
 def _of_catalog(options: SourceOptions | SinkOptions, name: str) -> Any:
     from pypaimon.streaming.paimon.catalogs import CatalogException, CatalogFactory
 
+    catalog = None
     try:
-        return CatalogFactory.create(dict(options.catalog)).get_table(_on_branch(options, name))
+        catalog = CatalogFactory.create(dict(options.catalog))
+        return catalog.get_table(_on_branch(options, name))
     except CatalogException as error:
+        from pypaimon.streaming.catalog_access import what_is_missing
+
         where = options.catalog.get("warehouse") or options.catalog.get("uri")
-        raise StreamConfigError(f"{error} in {where}. Correct option 'table' (or 'warehouse').") from error
+        reason = "" if catalog is None else what_is_missing(catalog, options.catalog, name)
+        raise StreamConfigError(f"{error} in {where}{reason}. Correct option 'table' (or 'warehouse').") from error
     except ValueError as error:
         raise StreamConfigError(f"Table '{name}' cannot be loaded: {error}. Check 'table' and the catalog.") from error
 

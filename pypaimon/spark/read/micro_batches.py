@@ -167,11 +167,7 @@ class MicroBatchPlanner:
         read = position.last_read
         if read <= self._frozen or self._stream.directory.snapshots.refreshed(read) is not None:
             return
-        raise self._beyond_latest(position)
-
-    def _beyond_latest(self, position: Position) -> PaimonStreamError:
-        latest = self._stream.directory.snapshots.latest_id()
-        return self._planner.checks.beyond(position, latest)
+        raise self._planner.checks.beyond(position, self._stream.directory.snapshots.latest_id())
 
     def _step(self, state: PlannerState, limits: Limits) -> Step:
         if not limits and self._frozen is None:
@@ -181,7 +177,7 @@ class MicroBatchPlanner:
     def _replayed(self, begin: Position, end: Position) -> list[Plan]:
         """The plans from one position to another, regardless of the limits with which they were first made."""
         in_full = end.phase is Phase.FULL
-        whole = new_planner(self._stream, last_snapshot=end.snapshot - 1)
+        whole = new_planner(self._stream, last_snapshot=end.snapshot - 1, is_again=True)
         state: PlannerState = self._planner.at(begin)
         plans: list[Plan] = []
         while not in_full:
@@ -194,9 +190,9 @@ class MicroBatchPlanner:
             if step.state.ended or (isinstance(state, Following) and state.next_id >= end.snapshot):
                 break
             if step.idle:
-                raise self._beyond_latest(end)
+                self._planner.checks.check_missing(end)
         if end.unit is not None:
-            last = new_planner(self._stream, Limits(until=end.unit), end.snapshot)
+            last = new_planner(self._stream, Limits(until=end.unit), end.snapshot, is_again=True)
             step = last.step(last.begun(state))
             if step.plan is not None:
                 plans.append(step.plan)

@@ -150,8 +150,19 @@ def new_planner(
     limits: Limits | None = None,
     last_snapshot: int | None = None,
     kept_units: KeptUnits | None = None,
+    *,
+    is_again: bool = False,
 ) -> Planner:
+    """A planner of the stream.
+
+    Args:
+        last_snapshot: The last one that is planned; it is in the table.
+        is_again: Whether it plans what was planned before, whatever the delay says now.
+    """
     options = replace(stream.options, limits=limits or Limits())
+    if is_again:
+        # Nothing is younger than a negative delay. Where the state is read again depends on whether there is a delay.
+        options = replace(options, delay_ms=-options.delay_ms)
     if last_snapshot is not None:
         options = replace(options, end=End(snapshot_id=last_snapshot, exists=True))
     return stream.new_planner(stream.directory, options, kept_units)

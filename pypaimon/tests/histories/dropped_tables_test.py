@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -24,6 +24,7 @@ from pypaimon.streaming import (
     Position,
     PositionBeyondLatestError,
     PositionExpiredError,
+    StreamConfigError,
     StreamReadBuilder,
     TableChangedError,
     replicate,
@@ -45,6 +46,7 @@ LAST_INSIDE = COMMITS - 0.5
 POLLS = 17
 """A reader that finds nothing checks its position within as many."""
 
+T = TypeVar("T")
 Order = Callable[[list[Path]], list[Path]]
 
 
@@ -207,15 +209,71 @@ def _copied(table: DroppedTable) -> list[int]:
     return [key for key, *_ in sorted_rows(handle) if key != OTHER]
 
 
-def _run(*arguments: str) -> str:
-    out = io.StringIO()
+def _spark(table: DroppedTable, after: float) -> Any:
+    """A query of Spark, driven without Spark, and the offset after a snapshot."""
+    from pypaimon.spark.read.offset import Offset
+    from support.spark.driver import Driver, through_json
+
+    where = {"warehouse": str(table.path.parent.parent), "table": "db.t", "continuous.discovery-interval": "1 ms"}
+    position = table.positions[after]
+    return Driver(where), through_json(Offset(position.table, position, table.positions[1]).to_json())
+
+
+def _sparked(driver: Any, offset: Any) -> list[int]:
+    found = []
+    for _ in range(POLLS):
+        end = driver.latest(offset)
+        found += driver.rows(offset, end)
+        offset = end
+    return sorted(key for _, key, _ in found if key != OTHER)
+
+
+def _spark_query(table: DroppedTable, after: float) -> Ask:
+    """A query that ran before the drop."""
+    driver, offset = _spark(table, after)
+    return lambda: _sparked(driver, offset)
+
+
+def _spark_restarted(table: DroppedTable, after: float) -> Ask:
+    return lambda: _named(lambda: _sparked(*_spark(table, after)))
+
+
+def _spark_batch(table: DroppedTable) -> list[int]:
+    """A micro-batch that was logged before, planned and read again."""
+
+    def read() -> list[int]:
+        driver, begin = _spark(table, 1)
+        rows = driver.rows(begin, _spark(table, COMMITS)[1])
+        return sorted(key for _, key, _ in rows if key != OTHER)
+
+    return _named(read)
+
+
+def _spark_state(table: DroppedTable) -> list[int]:
+    """What `spark.read` reads."""
+    from support.spark.driver import batch_tasks
+
+    where = {"warehouse": str(table.path.parent.parent), "table": "db.t", "mode": "rows"}
+    found = _named(lambda: [key for task in batch_tasks(where) for rows in task for key in rows["k"].to_pylist()])
+    return sorted(key for key in found if key != OTHER)
+
+
+def _named(ask: Callable[[], T]) -> T:
+    """What a reader says that knows the table by its name alone."""
     try:
+        return ask()
+    except (OpenTableError, StreamConfigError) as error:
+        raise (TableChangedError(str(error)) if "it was or is being dropped" in str(error) else error) from None
+
+
+def _run(*arguments: str) -> str:
+    def printed() -> str:
+        out = io.StringIO()
         with redirect_stdout(out):
             assert run((*arguments, "--debug")) == 0
-    except OpenTableError as error:
-        # The program knows the table by its name alone.
-        raise (TableChangedError(str(error)) if "it was or is being dropped" in str(error) else error) from None
-    return out.getvalue()
+        return out.getvalue()
+
+    return _named(printed)
 
 
 READERS: dict[str, tuple[float, Callable[[DroppedTable], Ask]]] = {
@@ -245,6 +303,11 @@ READERS: dict[str, tuple[float, Callable[[DroppedTable], Ask]]] = {
     "feed that was made, behind": (1, lambda table: _made_feed(table, 1)),
     "printed": (0, lambda table: lambda: _printed(table)),
     "copied by the program": (0, lambda table: lambda: _copied(table)),
+    "query of Spark, at the end": (COMMITS, lambda table: _spark_query(table, COMMITS)),
+    "query of Spark, behind": (1, lambda table: _spark_query(table, 1)),
+    "query of Spark, restarted": (1, lambda table: _spark_restarted(table, 1)),
+    "batch of Spark, again": (1, lambda table: lambda: _spark_batch(table)),
+    "state, by Spark": (0, lambda table: lambda: _spark_state(table)),
     "changes": (1, lambda table: lambda: _ended(StreamReadBuilder(table.handle()).with_range(1, COMMITS))),
 }
 """Each with the snapshot that it has read last, and what makes one before the drop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,7 @@ def test_changes_after_the_newest_compacted_state_come() -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_rollback_is_an_error(table: Table, inside: bool) -> None:
-    table.commit_files([10, 11, 12])
-    driver = Driver(table, start="earliest", **({"maxFilesPerTrigger": "4"} if inside else {}))
-    offset = driver.latest(driver.initial())
-    assert ("unit" in offset) is inside
+    _, offset = cut_batch(table, inside)
     for keep in (3, 1):
         table.rollback(keep)
         with pytest.raises(TableChangedError, match="rolled back"):
@@ -104,6 +102,58 @@ def test_a_rollback_is_an_error(table: Table, inside: bool) -> None:
         table.commit([number + 20])
     with pytest.raises(TableChangedError, match="rolled back"):
         run(table, offset)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_run_whose_end_is_rolled_back_fails_at_once(table: Table, is_running: bool, keep: int) -> None:
+    start = FULL_STARTS["snapshot"] | {"scan__snapshot-id": "1"}
+    driver = Driver(table, maxFilesPerTrigger="1", **start)
+    driver.reader.prepareForTriggerAvailableNow()
+    offset = driver.initial()
+    if is_running:
+        offset = driver.latest(offset)
+        assert offset["snapshot"] == 2
+    cut_off(table, keep)
+    with pytest.raises(TableChangedError, match="dropped"):
+        while (end := driver.latest(offset)) != offset:
+            offset = end
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_batch_whose_end_is_rolled_back_is_not_made_again(table: Table, inside: bool, keep: int) -> None:
+    begin, end = cut_batch(table, inside)
+    cut_off(table, keep)
+    with pytest.raises(TableChangedError, match="dropped"):
+        Driver(table, start="earliest").rows(begin, end)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_batch_is_made_again_whatever_delays_others(table: Table, inside: bool) -> None:
+    begin, end = cut_batch(table, inside)
+    rows = Driver(table, start="earliest").rows(begin, end)
+    again = Driver(table, start="earliest", streaming__read__snapshot__delay="1 h")
+    assert again.rows(begin, end) == rows
+    table.commit([20])
+    assert again.latest(end) == end
+
+
+def cut_batch(table: Table, inside: bool) -> tuple[Offset, Offset]:
+    """A batch from the beginning of the table to its end, or into its last snapshot."""
+    table.commit_files([10, 11, 12])
+    driver = Driver(table, start="earliest", **({"maxFilesPerTrigger": "4"} if inside else {}))
+    begin, end = driver.first()
+    assert ("unit" in end) is inside
+    return begin, end
+
+
+def cut_off(table: Table, keep: int) -> None:
+    """Roll back, or with 0 delete the snapshots, as a drop begins."""
+    if keep:
+        table.rollback(keep)
+    else:
+        shutil.rmtree(table.path / "snapshot")
 
 
 @pytest.mark.parametrize("begun_empty", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,15 @@ def test_available_now_from_a_tag_comes_as_far_as_the_table_or_says_why_not(
     table.rollback(2)
     with pytest.raises(StreamingQueryException, match=r"PaimonSourceError: .*rolled back"):
         collected.run(frame(spark, table, **from_tag))
+
+
+def test_a_query_of_a_table_that_is_being_dropped_does_not_end_well(
+    spark: Any, table: Table, collected: Collected
+) -> None:
+    table.commit_each(range(2))
+    stream = frame(spark, table)
+    assert keys(collected.run(stream)) == [0, 1]
+    for gone, message in (("snapshot", "is being dropped, or was emptied"), ("schema", "it was or is being dropped")):
+        shutil.rmtree(table.path / gone)
+        with pytest.raises(StreamingQueryException, match=f"PaimonSourceError: .*{message}"):
+            collected.run(stream)
