@@ -77,6 +77,9 @@ def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_delet
         return _rows(chunk.batch.select(names), order, kinds if order is None else kinds[order], keep_deletes)
     if order is None:
         order = np.arange(len(chunk.codes))
+    newest = _newest(chunk.batch, order, starts, engine)
+    if newest is not None:
+        return _rows(chunk.batch.select(names), newest, kinds[newest], keep_deletes)
     # Only keys with several records are merged; `several` marks them among all keys.
     sizes = np.diff(starts, append=len(order))
     several = sizes > 1
@@ -84,6 +87,22 @@ def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_delet
     groups = Groups(chunk.batch, order[np.repeat(several, sizes)], np.cumsum(group_sizes) - group_sizes)
     merged = engine.merge(prepared(groups, engine))
     return assemble(groups.batch.select(names), merged, order[starts], several, kinds, keep_deletes)
+
+
+def _newest(batch: pa.RecordBatch, order: Ints, starts: Ints, engine: MergeEngine) -> Ints | None:
+    """The row of the newest record of each key, if that is the result of the merge, and the records of each key are in
+    order already; otherwise None.
+    """
+    if not engine.takes_newest or engine.sequence or engine.wants_levels:
+        return None
+    follows = np.ones(len(order), dtype=np.bool_)
+    follows[starts] = False
+    later = np.flatnonzero(follows)
+    sequence = numbers_of(batch, SEQUENCE_NUMBER)
+    if (sequence[order[later]] <= sequence[order[later - 1]]).any():
+        return None
+    newest: Ints = order[np.append(starts[1:], len(order)) - 1]
+    return newest
 
 
 def prepared(groups: Groups, engine: MergeEngine) -> Groups:

@@ -37,6 +37,11 @@ class MergeEngine(ABC):
     def depends_on_order(self) -> bool:
         return True
 
+    @property
+    def takes_newest(self) -> bool:
+        """Whether the result of a merge is always the newest record."""
+        return False
+
     def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The columns that merging these columns needs in addition: keys and sequence fields."""
         there = set(columns)
@@ -53,6 +58,10 @@ class Deduplicate(MergeEngine):
 
     name = "deduplicate"
     ignore_delete: bool = False  # Whether -U and -D are ignored. Writers drop them, but those of Paimon 0.7 did not.
+
+    @property
+    def takes_newest(self) -> bool:
+        return not self.ignore_delete
 
     def merge(self, groups: Groups) -> Merged:
         newest = groups.last(~groups.retracts) if self.ignore_delete else groups.ends
