@@ -95,7 +95,8 @@ class ObjectReads:
         """
         served = self._comparing(path) if create or tag else None
         if served is None:
-            return otherwise()
+            otherwise()
+            return
         client, key = served
         _put(client, key, data, None if create else tag)
         client.conditions.bare_tags |= tag is not None and not tag.endswith('"')
