@@ -166,9 +166,9 @@ class SnapshotCommit:
                 if self._strict is not None and outcome.ours and outcome.number is not None:
                     self._strict.note_committed(outcome.number)
                 return outcome
-        failure = "" if self._error is None else f", or the store failed ({self._error})"
         raise GaveUpError(
-            f"it did not get through after {retry} retries, because other writers were faster{failure}"
+            f"it did not get through after {retry} retries, because other writers were faster, or the store did not "
+            "answer"
         ) from self._error
 
     def _look(self) -> bool:
