@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -33,7 +32,7 @@ class ObjectReads:
     The client serves S3-like stores that pypaimon's own FileIO classes would reach through Arrow, with keys from the
     table's options or the current token of a REST catalog. The FileIO serves everything else, including all files of a
     custom FileIO. The first request of the client that fails is repeated by the FileIO. If both miss the object, the
-    client is trusted. If they disagree, and it was not written in between, the FileIO serves this bucket from then on.
+    client is trusted. If they disagree, and the client fails again, the FileIO serves this bucket from then on.
     Thread-safe.
 
     Args:
@@ -96,15 +95,11 @@ class ObjectReads:
         """
         served = self._comparing(path) if create or tag else None
         if served is None:
-            return otherwise()
-        client, key = served
-        try:
-            with one_request():
-                client.put(key, data, None if create else tag)
-            client.conditions.bare_tags |= tag is not None and not tag.endswith('"')
-        except NotServedError as refused:
-            _note_ignored(client, str(refused))
             otherwise()
+            return
+        client, key = served
+        _put(client, key, data, None if create else tag)
+        client.conditions.bare_tags |= tag is not None and not tag.endswith('"')
 
     def write(self, path: str, data: bytes, otherwise: Callable[[], None]) -> None:
         """Write an object unconditionally, in one request; the FileIO needs three.
@@ -196,15 +191,10 @@ class ObjectReads:
         served = self._comparing(path)
         if served is None:
             return None
-        client, key = served
         try:
-            with one_request():
-                client.put(key, data, None)
+            _put(*served, data, None)
         except FileExistsError:
             return False
-        except NotServedError as refused:
-            _note_ignored(client, str(refused))
-            return None
         return True
 
     def _comparing(self, path: str) -> tuple[ObjectClient, str] | None:
@@ -218,24 +208,26 @@ class ObjectReads:
             # write waits for a probe, an object of its own in the same directory.
             with conditions.probing.held:
                 if conditions.heeded is None:
-                    self._probe(*served, path)
+                    # One answer of a gateway in trouble must not decide for the life of the process.
+                    why_not = self._probe(*served, path) and self._probe(*served, path)
+                    if why_not is None:
+                        conditions.heeded = True
+                    else:
+                        _note_ignored(served[0], why_not)
         return served if conditions.heeded else None
 
-    def _probe(self, client: ObjectClient, key: str, path: str) -> None:
+    def _probe(self, client: ObjectClient, key: str, path: str) -> str | None:
+        """How the store ignores conditions; None if it heeds them."""
         name = f".probe-{uuid4().hex}"
         probe = f"{path.rpartition('/')[0]}/{name}"
         try:
-            why_not = _ignored(client, "/".join((*key.split("/")[:-1], name)))
+            return _ignored(client, "/".join((*key.split("/")[:-1], name)))
         finally:
             try:
                 if not self.delete([probe]):
                     self._file_io.delete(probe)
             except OSError as error:
                 _LOG.debug("store_client", "%(probe)s could not be deleted: %(reason)s", probe=probe, reason=str(error))
-        if why_not is None:
-            client.conditions.heeded = True
-        else:
-            _note_ignored(client, why_not)
 
     def _ask(self, path: str, request: Callable[[ObjectClient, str], T], otherwise: Callable[[], T]) -> T:
         served = self._client(path)
@@ -290,6 +282,19 @@ def _client_of(file_system: Any, name: str, timeout: float) -> ObjectClient | No
     return None
 
 
+def _put(client: ObjectClient, key: str, data: bytes, tag: str | None) -> None:
+    """As `ObjectClient.put`, in a store that has heeded conditions: one that refuses them now has failed.
+
+    Without the condition the write could replace what another program has written by one.
+    """
+    try:
+        with one_request():
+            client.put(key, data, tag)
+    except NotServedError as refused:
+        text = f"the store refuses a condition on a write, though it heeded conditions before ({refused})"
+        raise OSError(f"{text}; if it does not know them any more, start the program again") from refused
+
+
 def _ignored(client: ObjectClient, key: str) -> str | None:
     """How a store ignores conditions; None if it heeds them."""
     try:
@@ -322,23 +327,31 @@ def _note_ignored(client: ObjectClient, why: str) -> None:
 
 def _second_opinion(client: ObjectClient, error: OSError, again: Callable[[], T], otherwise: Callable[[], T]) -> T:
     """Repeat a failed request by the FileIO, and decide which of the two serves the bucket from now on."""
-    missing = isinstance(error, FileNotFoundError)
+    absent: FileNotFoundError | None = None
     try:
         with one_request():
             answer = otherwise()
+    except FileNotFoundError as missing:
+        if isinstance(error, FileNotFoundError):
+            client.trusted = True
+            raise
+        absent = missing
+    # The client asks once more: the object may have been written between the two requests, or a connection was reset.
+    # Without the client, writes have no conditions.
+    try:
+        answer, absent = again(), None
     except FileNotFoundError:
-        if missing:
-            client.trusted = True
-        else:
-            _give_up(client, error)
-        raise
-    if missing:
-        # The object may have been written between the two requests, and then both were right.
-        with suppress(OSError, NotServedError):
-            answer = again()
-            client.trusted = True
-            return answer
-    _give_up(client, error)
+        agrees = absent is not None
+    except (OSError, NotServedError):
+        agrees = False
+    else:
+        agrees = True
+    if agrees:
+        client.trusted = True
+    else:
+        _give_up(client, error)
+    if absent is not None:
+        raise absent
     return answer
 
 

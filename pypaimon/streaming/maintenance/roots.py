@@ -11,6 +11,7 @@ from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumer
 from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
 from pypaimon.streaming.maintenance.seen_files import SeenFiles
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
+from pypaimon.streaming.maintenance.truncation import check_listed
 from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options import option_keys
@@ -169,9 +170,7 @@ def _roots(directory: TableDirectory, tags: Sequence[Tag], seen: SeenFiles) -> R
             )
         where = branch_directory(directory.table.table_path, directory.branch)
         raise CorruptTableError(f"{where}/snapshot", "holds no snapshot, but a hint to the latest")
-    if hinted is not None and hinted > snapshots[-1].id and manager.refreshed(hinted) is not None:
-        # The hint was read before, so either the store gave an old listing, or the table was rolled back meanwhile.
-        raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
+    check_listed(directory, hinted, [each.id for each in snapshots])
     tagged = tuple(each.snapshot for each in tags)
     lost = _lost(directory, changelogs)
     return Roots(

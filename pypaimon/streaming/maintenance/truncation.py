@@ -9,9 +9,10 @@ latest one (`forget_latest`), or begin at it (`hide_gap`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.maintenance.tags import success_path, tags_of
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -71,15 +72,30 @@ def hide_gap(directory: TableDirectory) -> None:
         directory.store.write_atomic(_hint(directory, "EARLIEST"), str(earliest).encode())
 
 
+def check_listed(directory: TableDirectory, hinted: int | None, ids: Sequence[int]) -> None:
+    """Check that a listing has the snapshot that the hint named before.
+
+    Raises:
+        MaintenanceConflictError: The store gave an old listing, or the table was rolled back meanwhile.
+    """
+    if hinted is not None and hinted > ids[-1] and directory.snapshots.refreshed(hinted) is not None:
+        raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
+
+
 def truncate(directory: TableDirectory, last: int, others_after: int | None = None) -> LaterFiles:
     """Delete what a branch holds after a snapshot, which must exist. The arguments are those of `later_files`.
 
     Returns:
         What was deleted. Commits that came meanwhile are among it, because the snapshot that they follow is gone.
+
+    Raises:
+        MaintenanceConflictError: The store gave an old listing; nothing was deleted.
     """
     store = directory.store
-    forget_latest(directory)
+    hinted = directory.snapshots.hinted_latest_id()
     found = later_files(directory, last, others_after)
+    check_listed(directory, hinted, (last, *found.snapshots))
+    forget_latest(directory)
     # Changelogs first: with its snapshot gone, a reader would take the changelog of a later one for the next changes.
     _delete_changelogs(directory, found.changelogs)
     deleted = list(found.snapshots)

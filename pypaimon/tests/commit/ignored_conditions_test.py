@@ -243,14 +243,46 @@ def test_a_probe_that_fails_leaves_nothing_of_the_commit(server: S3Server, tmp_p
     assert keys_of(table) == [1]
 
 
-def test_a_first_answer_that_cannot_be_is_asked_for_again(server: S3Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", [412, 501])
+def test_a_first_answer_that_cannot_be_is_asked_for_again(server: S3Server, tmp_path: Path, fault: int) -> None:
     table = table_at(server, tmp_path)
     forget_clients()
-    with server.failing("/.probe-", 412, method="PUT") as left:
+    with server.failing("/.probe-", fault, method="PUT") as left:
         commit(table, "writer", 1)
         assert not left
     handle = table.handle()
     assert TableDirectory.of(handle).store.objects.known_to_create(f"{handle.table_path}/snapshot/snapshot-2")
+
+
+@pytest.mark.parametrize("fault", [405, 501])
+def test_a_store_that_compares_and_refuses_once_replaces_no_commit(
+    server: S3Server, tmp_path: Path, fault: int
+) -> None:
+    """Without the condition the second attempt would replace the snapshot of the other program."""
+    table = table_at(server, tmp_path)
+    commit(table, "writer", 0)
+
+    def another_one() -> None:
+        commit(table, "other", 1)
+        server.go_on.set()
+
+    with server.failing("/snapshot/snapshot-2", fault, "hang", method="PUT", on_hang=another_one) as left:
+        commit(table, "writer", 2)
+        assert not left
+    assert keys_of(table) == [0, 1, 2]
+
+
+def test_a_store_that_does_not_know_conditions_any_more_gets_no_commit(server: S3Server, tmp_path: Path) -> None:
+    table = key_value_table(tmp_path, keyed=False, catalog=server.catalog(tmp_path.name), **{"commit.max-retries": "0"})
+    commit(table, "writer", 0)
+    with (
+        server.failing("/snapshot/snapshot-2", *[501] * 9, method="PUT"),
+        pytest.raises(CommitFailedError, match="start the program again"),
+    ):
+        commit(table, "writer", 1)
+    assert keys_of(table) == [0]
+    commit(table, "writer", 1)
+    assert keys_of(table) == [0, 1]
 
 
 # A store that denies its own entity tags

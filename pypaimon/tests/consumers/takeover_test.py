@@ -281,22 +281,52 @@ def test_a_write_whose_answer_was_lost_is_known_again(
     assert store.read(path) == b"2"
 
 
-@pytest.mark.parametrize("part", ["/d/a", "/d/.probe-"])
 def test_a_store_that_refuses_conditions_is_written_by_the_file_io(
-    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(SWITCH, "on")
     table = Table(tmp_path, "refuses", catalog=server.catalog(tmp_path.name)).handle()
     store, path = Store(table.file_io, sleep=lambda _: None), f"{table.table_path}/d/a"
-    with pytest.raises(FileNotFoundError):
-        store.look(path, bytes)
     with server.behaving():
-        with server.failing(part, 501, method="PUT") as left:
+        with pytest.raises(FileNotFoundError):
+            store.look(path, bytes)
+        with server.failing("/d/.probe-", 501, 501, method="PUT") as left:
             store.replace(path, b"1", None)
             assert not left
         store.replace(path, b"2", store.look(path, bytes)[1])
     assert store.read(path) == b"2"
     assert [record.paimon["event"] for record in caplog.records if hasattr(record, "paimon")] == ["store_unconditional"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("fault", [405, 409, 501])
+@pytest.mark.parametrize("create", [True, False])
+def test_a_refusal_of_a_store_that_compares_is_repeated_with_the_condition(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: bool, fault: int
+) -> None:
+    monkeypatch.setenv(SWITCH, "on")
+    table = Table(tmp_path, "repeats", catalog=server.catalog(tmp_path.name)).handle()
+    store, path = Store(table.file_io, sleep=lambda _: None), f"{table.table_path}/d/a"
+    store.replace(f"{path}-first", b"0", None)
+    if not create:
+        store.replace(path, b"0", None)
+    seen = None if create else store.look(path, bytes)[1]
+    with server.failing("/d/a", fault, method="PUT") as left:
+        store.replace(path, b"1", seen)
+        assert not left
+    assert store.read(path) == b"1"
+
+    def another_one() -> None:
+        store.replace(path, b"other", None if create else store.look(path, bytes)[1])
+        server.go_on.set()
+
+    if create:
+        store.delete(path)
+    seen = None if create else store.look(path, bytes)[1]
+    with server.failing("/d/a", fault, "hang", method="PUT", on_hang=another_one) as left:
+        with pytest.raises(ChangedFileError):
+            store.replace(path, b"2", seen)
+        assert not left
+    assert store.read(path) == b"other"
 
 
 # ---- HDFS and viewfs ----

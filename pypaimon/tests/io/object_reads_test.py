@@ -397,8 +397,8 @@ def test_where_it_fails_and_the_file_io_does_not_the_file_io_serves(
     with server.asked() as asked:
         assert [store.read(path) for _ in range(3)] == [b"x" * 10] * 3
         assert bytes(RemoteFile(store, path).read(4)) == b"x" * 4
-    # The client's own; the first read, whose bytes are kept while their tag is the same; the part.
-    assert methods(asked) == {"GET": 1 + 2, "HEAD": 4}
+    # The client's own two; the first read, whose bytes are kept while their tag is the same; the part.
+    assert methods(asked) == {"GET": 2 + 2, "HEAD": 4}
     with server.asked() as asked:
         assert store_of(file_io_of(server)).read(path) == b"x" * 10
     assert methods(asked) == {"GET": 1, "HEAD": 1}
@@ -416,16 +416,28 @@ def test_what_the_file_io_misses_too_makes_it_trusted(server: S3Server) -> None:
     assert costs == [{"GET": 1, "HEAD": 1}, {"GET": 1}, {"GET": 1}]
 
 
-def test_an_object_that_appears_between_both_requests_keeps_the_client(server: S3Server) -> None:
-    path = server.put("late", b"x")
+@pytest.mark.parametrize("fault", [404, "reset", "cut"])
+def test_what_fails_once_keeps_the_client(server: S3Server, fault: Any) -> None:
+    """An object that appears between both requests, or a connection that ends."""
+    path = server.put("late", b"x" * 10)
     store = store_of(file_io_of(server))
     costs = []
-    with server.failing("late", 404):
+    with server.failing("late", fault):
         for _ in range(2):
             with server.asked() as asked:
-                assert store.read(path) == b"x"
+                assert store.read(path) == b"x" * 10
             costs.append(methods(asked))
     assert costs == [{"GET": 3, "HEAD": 1}, {"GET": 1}]
+
+
+def test_a_missing_object_whose_first_answer_was_reset_keeps_the_client(server: S3Server) -> None:
+    store = store_of(file_io_of(server))
+    with server.failing("nothing", "reset"), pytest.raises(FileNotFoundError):
+        store.read(f"{ROOT}nothing")
+    path = server.put("something", b"x")
+    with server.asked() as asked:
+        assert store.read(path) == b"x"
+    assert methods(asked) == {"GET": 1}
 
 
 def test_what_fails_for_now_or_for_both_decides_nothing(server: S3Server) -> None:

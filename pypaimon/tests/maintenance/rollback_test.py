@@ -30,6 +30,7 @@ from pypaimon.streaming.maintenance.retention_pin import pinned
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
+from support.stores.fault_file_io import Call, FaultFileIO
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, at_every_change, available, rows
 
@@ -58,6 +59,25 @@ def consumers(table: Table) -> ConsumerManager:
 def is_whole(table: Table) -> bool:
     """Whether a table has a latest snapshot, and all files that its snapshots and tags need."""
     return bool(table.ids()) and needed_files(table.path) <= files_of(table.path)
+
+
+def test_a_listing_without_the_latest_snapshot_is_not_believed(table: Table) -> None:
+    """Otherwise the rollback would be reported, and the latest snapshot would stay."""
+    file_io = FaultFileIO()
+    latest = table.snapshot_path(5).name
+
+    def old_listing(call: Call) -> Any:
+        found = call.answer()
+        is_listing = (call.kind, call.name) == ("list", "snapshot")
+        return [each for each in found if not each.path.endswith(latest)] if is_listing else found
+
+    file_io.wherever(old_listing)
+    before = files_of(table.path)
+    with pytest.raises(MaintenanceConflictError, match="snapshot 5 was not listed, but is there"):
+        rollback(table.handle(file_io), snapshot_id=3)
+    assert files_of(table.path) == before and table.ids() == [1, 2, 3, 4, 5]
+    file_io.wherever(None)
+    assert rollback(table.handle(file_io), snapshot_id=3).deleted_snapshots == (4, 5)
 
 
 def test_later_snapshots_changelogs_and_tags_go(table: Table) -> None:
