@@ -20,8 +20,7 @@ from pypaimon.streaming.files.data_files import content_of, located, read_file
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.merge import MOST_RUNS, rows_of_batch
-from pypaimon.streaming.merge.stages import parts
+from pypaimon.streaming.merge import parts_of_run, rows_of_batch
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
@@ -31,8 +30,6 @@ from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSc
 from pypaimon.streaming.reading.file_rows import numbered_by_snapshot
 
 _BATCH_ROWS = 65_536
-_MERGED_BYTES = 16 << 20
-"""Of the batches of all runs of a merge, about: it copies them. What they are cut from is held in addition."""
 _SAMPLED_FILES, _SAMPLED_ROWS = 16, 4096
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
 _TRACKED = (ROW_ID, SEQUENCE_NUMBER)
@@ -159,7 +156,7 @@ class FileReader:
             fields = self._keys if keys_only(file) else self._fields
             for batch in self._records(file, fields, levels, shared_by, places):
                 batch = batch if fields is self._fields else self.padded(batch)
-                yield from parts(batch, _MERGED_BYTES // min(MOST_RUNS, shared_by))
+                yield from parts_of_run(batch, shared_by)
 
     def keys(self, file: LiveFile, places: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
         """As `records`, with levels and places, of the values only the keys. `padded` adds the others."""

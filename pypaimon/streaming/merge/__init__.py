@@ -6,7 +6,7 @@ from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.merge_on_read import merge_batches
 from pypaimon.streaming.merge.runs import UnsortedRunError, sorted_runs
-from pypaimon.streaming.merge.stages import MERGED_ROWS, MOST_RUNS, in_key_order, rows_of_batch
+from pypaimon.streaming.merge.stages import MERGED_ROWS, MOST_RUNS, in_key_order, parts_of_run, rows_of_batch
 
 __all__ = [
     "MERGED_ROWS",
@@ -23,6 +23,7 @@ __all__ = [
     "merge_batches",
     "merge_engine",
     "net_changes",
+    "parts_of_run",
     "rows_of_batch",
     "sorted_runs",
 ]

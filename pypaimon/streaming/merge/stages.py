@@ -97,11 +97,22 @@ MERGED_ROWS = 65_536
 """Rows of a batch in a merge, at most, because batches of all its runs are in memory at once."""
 _LARGE_RUNS = 4
 """The batches of all runs of a merge together hold as many rows as those of this many single runs."""
+_MERGED_BYTES, _WIDE_ROW_BYTES = 16 << 20, 1 << 10
+"""The batches of all runs of a merge are about as large if their rows are wide: it copies them. What they are cut from
+is held in addition. Batches of narrower rows are bounded by their number, because smaller ones take longer."""
 
 
 def rows_of_batch(runs: int, most: int = MERGED_ROWS) -> int:
     """How many rows a batch of each of these runs may hold: the more runs, the fewer."""
     return max(1, most * min(_LARGE_RUNS, runs) // min(MOST_RUNS, runs))
+
+
+def parts_of_run(batch: pa.RecordBatch, runs: int) -> Iterator[pa.RecordBatch]:
+    """A batch of one of the runs of a merge, in parts if its rows are wide. No part is empty."""
+    if batch.nbytes > batch.num_rows * _WIDE_ROW_BYTES:
+        yield from parts(batch, _MERGED_BYTES // min(MOST_RUNS, runs))
+    elif batch.num_rows:
+        yield batch
 
 
 def parts(batch: pa.RecordBatch, size: int, most: int = MERGED_ROWS) -> Iterator[pa.RecordBatch]:

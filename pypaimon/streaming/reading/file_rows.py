@@ -33,6 +33,7 @@ from pypaimon.streaming.merge import (
     in_key_order,
     merge_batches,
     merge_engine,
+    parts_of_run,
     rows_of_batch,
     sorted_runs,
 )
@@ -282,7 +283,7 @@ class BucketMerge:
                     if engine.wants_levels:
                         level = pa.repeat(pa.scalar(file.level, pa.int32()), batch.num_rows)
                         batch = batch.append_column(LEVEL, level)
-                    yield batch
+                    yield from parts_of_run(batch, len(runs))
 
         merging, begin = [run(members) for members in runs], self._begin(files)
         if self._clustered:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.memory import peak_memory
 from support.tables.handles import catalog_with_database, create_table, read_with
 
 pytestmark = pytest.mark.slow
@@ -34,8 +34,6 @@ COLUMNS = pa.schema(
 )
 CLUSTERED = {"bucket": "1", "pk-clustering-override": "true", "clustering.columns": "size,city"}
 VECTORS = CLUSTERED | {"deletion-vectors.enabled": "true"}
-POOLS: list[pa.MemoryPool] = []
-"""They must outlive what was allocated from them, some of which is cached."""
 Row = tuple[str, str, int, str | None, int | None]
 
 
@@ -174,17 +172,9 @@ def peak(directory: Path, count: int, limit: int) -> int:
             writer.commit()
         if len(ids) == count:
             compact(table)
-    before = pa.default_memory_pool()
-    counted = pa.proxy_memory_pool(before)
-    POOLS.append(counted)
-    pa.set_memory_pool(counted)
-    tracemalloc.start()
-    try:
-        assert compact(table, full=True).after.rows == count
-        return counted.max_memory() + tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-        pa.set_memory_pool(before)
+    report, most = peak_memory(lambda: compact(table, full=True))
+    assert report.after.rows == count
+    return most
 
 
 @pytest.mark.parametrize("kind", ["BIGINT", "STRING"])

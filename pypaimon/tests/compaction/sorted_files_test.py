@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, Unsu
 from pypaimon.streaming.merge import stages
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.memory import peak_memory
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import World
 from support.tables.handles import EVOLUTION, batch_table, catalog_with_database, create_table, write_by_stream
@@ -33,8 +33,6 @@ CLUSTERED = {
 }
 COLUMNS = pa.schema([("p", pa.int32()), ("a", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.int32()))])
 STEP = 1 if SOAK else 11
-POOLS: list[pa.MemoryPool] = []
-"""They must outlive what was allocated from them, some of which is cached."""
 
 
 def drawn(rng: random.Random, count: int) -> pa.Table:
@@ -275,17 +273,9 @@ def peak(directory: Path, rows: int, limit: int, order_by: list[str], strategy: 
         values = numbers.integers(0, 1 << 40, (2, rows // parts))
         texts = [f"{each:.28f}" for each in numbers.random(rows // parts)]
         write_by_stream(table, pa.table([*values, [1] * len(texts), texts], schema=columns))
-    before = pa.default_memory_pool()
-    counted = pa.proxy_memory_pool(before)
-    POOLS.append(counted)
-    pa.set_memory_pool(counted)
-    tracemalloc.start()
-    try:
-        assert compact(table, order_by=order_by, strategy=strategy).after.rows == rows
-        return counted.max_memory() + tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-        pa.set_memory_pool(before)
+    report, most = peak_memory(lambda: compact(table, order_by=order_by, strategy=strategy))
+    assert report.after.rows == rows
+    return most
 
 
 def test_a_full_disk_is_an_error_that_names_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

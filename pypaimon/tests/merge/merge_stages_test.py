@@ -19,14 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.table.row.generic_row import GenericRow
 
+from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import CorruptTableError, StoreError, UnsupportedTableError
 from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merge_engine, rows_of_batch, stages
 from pypaimon.streaming.merge.ordering import stable_order
 from pypaimon.streaming.model.plan import SplitMode
+from support.memory import peak_memory
 from support.models.merging import Record, comparable, merge_columns, merge_rows, sorted_runs_of
 from support.samples import examples
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO
-from support.tables.handles import create_table
+from support.tables.handles import create_table, write_by_stream
 from support.tables.stream_files import put, reader, records, split
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -245,3 +247,16 @@ def test_equal_codes_stay_in_their_order(kind: str) -> None:
     for values in ([], [3], source.integers(-128, 128, 500), [2**63 - 1, -(2**63), 0, -(2**63)]):
         codes = np.array(values, np.int64).astype(kind)
         assert stable_order(codes).tolist() == np.argsort(codes, kind="stable").tolist()
+
+
+def test_wide_rows_are_merged_a_few_at_a_time(warehouse: Any) -> None:
+    """The batches of all runs are copied into one chunk, unless they are cut."""
+    runs, rows, width = 8, 1500, 20_000
+    options = {"bucket": "1", "num-sorted-run.compaction-trigger": "20"}
+    table = create_table(warehouse, "wide", KEYED, primary_keys=["id"], options=options)
+    for number in range(runs):
+        write_by_stream(table, pa.table({"id": range(rows), "v": pa.repeat(str(number) * width, rows)}, schema=KEYED))
+    with stream_read_builder(table).with_end(latest=True).open_sync() as stream:
+        read, most = peak_memory(stream.to_arrow)
+    assert read["v"].unique().to_pylist() == [str(runs - 1) * width]
+    assert most < 1.6 * runs * rows * width
