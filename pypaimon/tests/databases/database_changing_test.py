@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import Counter
 from typing import Any
@@ -110,6 +111,7 @@ def test_a_parked_table_is_followed_by_the_next_one_of_its_name(database: Databa
             # No listing lacks the name.
             database.drop("a")
             database.create("a", 2)
+        until(lambda: TableDropped("a") in [each.event for each in stream._engine._state.pending_events])
         assert rows_until(stream, ("a", 2)) == Counter([("a", 2)])
         assert stream.failed == {}
     assert told[2:] == [TableFailed("a", error), TableDropped("a"), TableAdded("a")]
@@ -149,6 +151,43 @@ def test_another_error_of_a_parked_table_is_reported_once(database: Database) ->
         database.create("b", 2)
         assert keys(next(stream)) == [2]
     assert [type(each.error) for each in told if isinstance(each, TableFailed)] == [ValueError, CorruptTableError]
+
+
+@pytest.mark.parametrize("why", ["cannot be opened", "cannot start"])
+def test_a_table_without_a_stream_is_followed_by_the_next_one_of_its_name(database: Database, why: str) -> None:
+    for name in "ab":
+        database.create(name, 1)
+    doors, told = Doors(database.catalog), list[DatabaseEvent]()
+    if why == "cannot be opened":
+        (database.home / "a/schema/schema-0").write_text("{")
+    with database.stream(catalog=doors).with_on_event(told.append).open_sync() as stream:
+        state = stream._engine._state
+        while next(stream).table != "b":
+            pass
+        if why == "cannot start":
+            until(lambda: "a" in stream.tables)
+            with state.lock:
+                # As `start_stream` leaves it.
+                table = state.registry.followed.pop("a")
+                state.schedule.remove(table)
+                state.park("a", ValueError("no such start"), None, table.identity)
+            table.close()
+        until(lambda: "a" in stream.failed)
+        failed_at = state.registry.rounds
+        until(lambda: state.registry.rounds > failed_at + 2)
+        assert "a" in stream.failed
+        with doors.listing, doors.opening:
+            # No listing lacks the name.
+            shutil.rmtree(database.home / "a")
+            database.create("a", 9)
+        until(lambda: TableAdded("a") in [each.event for each in state.pending_events])
+        assert rows_until(stream, ("a", 9))[("a", 9)] == 1
+        assert stream.failed == {} and stream.tables == ("a", "b")
+    of_a = [type(event) for event in told if event.table == "a"]
+    assert of_a == [
+        *([TableFailed] if why == "cannot be opened" else [TableAdded, TableFailed, TableDropped]),
+        TableAdded,
+    ]
 
 
 def test_a_table_is_renamed_and_another_one_comes_in_its_place(database: Database) -> None:

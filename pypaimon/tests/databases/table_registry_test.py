@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypaimon.streaming.databases.jobs import OpenJob
 from pypaimon.streaming.databases.position import TablePosition
-from pypaimon.streaming.databases.table_registry import TableRegistry
+from pypaimon.streaming.databases.table_registry import FailedTable, TableRegistry
 
 
 def opened(registry: TableRegistry, *names: str) -> None:
@@ -31,7 +31,7 @@ def test_a_drop_is_reported_once_however_many_polls_come_before_that() -> None:
     registry = TableRegistry({"b": TablePosition("1")})
     registry.listed({"failed"})
     opened(registry, "failed")
-    registry.failed["failed"] = ValueError()
+    registry.failed["failed"] = FailedTable(ValueError())
     assert registry.listed(set()).dropped == ["b", "failed"]
     assert registry.listed(set()).dropped == []
     for name in ("b", "failed"):
