@@ -360,8 +360,9 @@ def list_consumers(table: ReadableTable) -> list[ConsumerInfo]:
 
 
 def is_rolled_back(directory: TableDirectory, info: ConsumerInfo) -> bool:
-    """Whether a consumer has read another snapshot before its next one, or its first plan one that is gone: an error for
-    its readers.
+    """Whether a consumer has read another snapshot before its next one, or its first plan one that is gone.
+
+    That is an error for its readers.
 
     False if that is not known. One request if the consumer's file holds a fingerprint, and another one if that snapshot
     has expired.
