@@ -173,14 +173,19 @@ class TableRegistry:
         return Listed([self.new_opening(name) for name in sorted(names - known)], dropped, suspects)
 
     def _dropped(self, there: set[str]) -> list[str]:
-        """Tables that were missing at the previous listing too, unless one that is being opened may be such a table."""
+        """Tables that were missing at the previous listing too, unless one that has to be opened may be such a table.
+
+        Tables that are parked or were skipped are opened after each listing, and hold up nothing.
+        """
+        known = self.followed.keys() | self.failed.keys() | self.skipped.keys() | self.places.keys()
+        may_be_found = bool(self.opening or there - known)
         found = []
         for name in list(self._missing):
             if name in self._replaced:
                 continue
             if name in there:
                 del self._missing[name]
-            elif not self.opening:
+            elif not may_be_found:
                 del self._missing[name]
                 found.append(name)
         # Tables that could never be opened.

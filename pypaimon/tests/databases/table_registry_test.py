@@ -68,6 +68,13 @@ def test_a_table_is_not_dropped_before_it_is_looked_for_under_every_new_name() -
     assert registry.former_name("1") == "a"
 
 
+def test_a_table_that_two_listings_lack_may_have_the_new_name_of_the_second() -> None:
+    registry = TableRegistry({"a": TablePosition("1")})
+    registry.listed(set())
+    assert registry.listed({"renamed"}).dropped == []
+    assert registry.former_name("1") == "a"
+
+
 def test_of_tables_that_have_exchanged_their_names_one_goes_first() -> None:
     registry = TableRegistry({"a": TablePosition("1"), "b": TablePosition("2")})
     registry.listed({"a", "b"})
