@@ -142,7 +142,7 @@ def refuse_chain(stream: ResolvedStream, what: str) -> None:
 def new_read(stream: ResolvedStream, *, batch: bool = False) -> StreamRead:
     from pypaimon.streaming.reading.read import StreamRead
 
-    return StreamRead(stream.table.followed, stream.spec.io_timeout, stream.read_parts(warns=not batch))
+    return StreamRead(stream.table.followed, stream.spec.io_timeout, stream.read_parts(batch=batch))
 
 
 def new_planner(

@@ -360,11 +360,16 @@ def list_consumers(table: ReadableTable) -> list[ConsumerInfo]:
 
 
 def is_rolled_back(directory: TableDirectory, info: ConsumerInfo) -> bool:
-    """Whether the snapshot before a consumer's next one is another one than it has read, which is an error for readers.
+    """Whether a consumer has read another snapshot before its next one, or its first plan one that is gone.
+
+    That is an error for its readers.
 
     False if that is not known. One request if the consumer's file holds a fingerprint, and another one if that snapshot
     has expired.
     """
+    if info.name.is_pin and info.next_snapshot and info.lag == 0:
+        # A pin names the snapshot that is read, not the one after it.
+        return True
     if info.fingerprint is None or info.next_snapshot < 2:
         return False
     try:

@@ -26,7 +26,7 @@ from pypaimon.streaming.databases.jobs import (
     StartJob,
 )
 from pypaimon.streaming.databases.position import TablePosition
-from pypaimon.streaming.databases.table_registry import TableRegistry
+from pypaimon.streaming.databases.table_registry import FailedTable, TableRegistry
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 
@@ -347,7 +347,8 @@ class EngineState:
     @property
     def first_polls(self) -> int:
         """How many tables wait for their first poll, including those that are not open yet."""
-        return len(self.registry.opening - self.registry.followed.keys() | self._unpolled)
+        known = self.registry.followed.keys() | self.registry.failed.keys()
+        return len(self.registry.opening - known | self._unpolled)
 
     def schedule_poll(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
         """Schedule a poll of a table."""
@@ -381,10 +382,15 @@ class EngineState:
             spawn_detached(table.close)
         return table, place
 
-    def park(self, name: str, error: Exception, table: FollowedTable | None) -> None:
-        """Stop reading a table until `retry`."""
+    def park(self, name: str, error: Exception, table: FollowedTable | None, identity: str | None = None) -> None:
+        """Stop reading a table until `retry`, or until another table has its name.
+
+        Args:
+            table: Its stream, if it has one.
+            identity: Of a table without a stream, if it could be opened.
+        """
         if table is None:
-            self.registry.failed[name] = error
+            self.registry.failed[name] = FailedTable(error, identity)
         else:
             table.error = error
             self.rows.pass_over(table)

@@ -118,8 +118,7 @@ class TableDiscovery:
         """With the lock held: opening failed, and may succeed later. While a table is being opened, others have to wait
         with what its name decides; a parked one has been looked at, and the next listing opens it again.
         """
-        table = self._state.registry.followed.get(opening.name)
-        if table is not None and table.error is not None and table.suspicion is None:
+        if self._state.registry.is_parked(opening.name):
             self._state.registry.opening.discard(opening.name)
             return
         again = replace(opening, attempt=opening.attempt + 1)
@@ -135,14 +134,15 @@ class TableDiscovery:
             self._park(name, error, table)
         elif registry.place_of(name) is not None:
             # An earlier stream has read it, so that its rows are missed.
-            self._state.park(name, error, None)
+            self._park(name, error, None)
         elif registry.skipped.get(name) != why:
             registry.skipped[name] = why
+            registry.failed.pop(name, None)
             self._state.emit(TableSkipped(name, why))
 
     def _park(self, name: str, error: Exception, table: FollowedTable | None) -> None:
         """With the lock held: the table cannot be opened. Each listing opens parked tables; an error is given once."""
-        if table is None or str(table.error) != str(error):
+        if str(self._state.registry.errors.get(name)) != str(error):
             self._state.park(name, error, table)
 
     def _on_gone(self, name: str) -> None:
@@ -158,6 +158,11 @@ class TableDiscovery:
             registry.opening.discard(name)
             opened.close()
             self._continue_with(table)
+            return
+        failed = registry.failed.get(name)
+        if failed is not None and failed.identity == identity:
+            registry.opening.discard(name)
+            opened.close()
             return
         is_another = place is not None and place.identity != identity
         former = registry.former_name(identity) if place is None else None
@@ -191,6 +196,7 @@ class TableDiscovery:
         # From here on a saved position contains the table.
         place = beginning.place or TablePosition(beginning.opened.identity, was_empty=beginning.is_new)
         self._state.registry.places[beginning.name] = place
+        self._state.registry.failed.pop(beginning.name, None)
         self._state.waits_for_poll(beginning.name)
         self._state.schedule_soon(beginning)
 
@@ -207,7 +213,7 @@ class TableDiscovery:
                     self._state.schedule_soon(again, BACKOFF.pause(again.attempt))
                 else:
                     self._state.registry.opening.discard(name)
-                    self._state.park(name, error, None)
+                    self._state.park(name, error, None, beginning.opened.identity)
             return
         with self._state.lock:
             self._state.registry.opening.discard(name)

@@ -46,6 +46,18 @@ class TableProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedTable:
+    """A table that has no stream, because it could not be opened or its stream could not start.
+
+    Attributes:
+        identity: Of the table whose stream could not start; None if it could not be opened.
+    """
+
+    error: Exception
+    identity: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """What follows from a listing.
 
@@ -74,7 +86,7 @@ class TableRegistry:
         places: The position in each table, including missing ones.
         opening: Names of tables that are being opened.
         skipped: Tables that cannot be followed, with the reason.
-        failed: Tables that could not be opened, with the error.
+        failed: Tables that are parked without a stream.
         rounds: The number of listings so far.
         lost: The error that the database does not exist, if the last listing found that.
     """
@@ -85,7 +97,7 @@ class TableRegistry:
         self.places: dict[str, TablePosition] = dict(places or {})
         self.opening: set[str] = set()
         self.skipped: dict[str, str] = {}
-        self.failed: dict[str, Exception] = {}
+        self.failed: dict[str, FailedTable] = {}
         self.rounds = 0
         self.lost: Exception | None = None
         # Identities of missing tables, by name.
@@ -103,7 +115,7 @@ class TableRegistry:
     def errors(self) -> dict[str, Exception]:
         """The errors of parked tables, by name."""
         parked = {name: table.error for name, table in self.followed.items() if table.error is not None}
-        return {**self.failed, **parked}
+        return {**{name: table.error for name, table in self.failed.items()}, **parked}
 
     @property
     def is_settled(self) -> bool:
@@ -118,7 +130,7 @@ class TableRegistry:
     def progress(self) -> dict[str, TableProgress]:
         """The progress in each table, including tables that are being opened."""
         found = {name: TableProgress(None) for name in self.opening - self.skipped.keys()}
-        found |= {name: TableProgress(None, error=error) for name, error in self.failed.items()}
+        found |= {name: TableProgress(None, error=table.error) for name, table in self.failed.items()}
         for name, table in self.followed.items():
             place = self.places.get(name)
             position, is_empty = (None, False) if place is None else (place.position, place.was_empty)
@@ -127,6 +139,11 @@ class TableRegistry:
         if self.lost is not None:
             return {name: TableProgress(None, error=self.lost) for name in found}
         return found
+
+    def is_parked(self, name: str) -> bool:
+        """Whether a table stays parked unless opening it shows otherwise."""
+        table = self.followed.get(name)
+        return name in self.failed or (table is not None and table.error is not None and table.suspicion is None)
 
     def is_followed(self, table: FollowedTable) -> bool:
         """Whether a table is followed and not suspected of being a different table."""
@@ -150,21 +167,25 @@ class TableRegistry:
             self._missing[name] = place.identity
         for name in self.skipped.keys() - names:
             del self.skipped[name]
-        # Nothing polls a parked table, so only opening it finds that another one has its name.
+        # Nothing polls a table that is parked or was skipped, so only opening it finds that another one has its name.
         known = {name for name, table in self.followed.items() if table.suspicion is None and table.error is None}
-        # A name that was skipped may have another table by now.
-        known |= self.failed.keys() | self.opening
+        known |= self.opening
         return Listed([self.new_opening(name) for name in sorted(names - known)], dropped, suspects)
 
     def _dropped(self, there: set[str]) -> list[str]:
-        """Tables that were missing at the previous listing too, unless one that is being opened may be such a table."""
+        """Tables that were missing at the previous listing too, unless one that has to be opened may be such a table.
+
+        Tables that are parked or were skipped are opened after each listing, and hold up nothing.
+        """
+        known = self.followed.keys() | self.failed.keys() | self.skipped.keys() | self.places.keys()
+        may_be_found = bool(self.opening or there - known)
         found = []
         for name in list(self._missing):
             if name in self._replaced:
                 continue
             if name in there:
                 del self._missing[name]
-            elif not self.opening:
+            elif not may_be_found:
                 del self._missing[name]
                 found.append(name)
         # Tables that could never be opened.

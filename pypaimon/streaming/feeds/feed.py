@@ -20,6 +20,7 @@ from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState, Share
 from pypaimon.streaming.feeds.shuffle import Shuffle, ShuffledReader
+from pypaimon.streaming.metadata.history import ReaderKind
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import one_batch
 from pypaimon.streaming.model.plan import Plan, StreamSplit
@@ -146,6 +147,7 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
         self._end = end
         self._queue = queue
         self._ahead = None if end is None else ReadAhead(self._reader, DEFAULT_READ_AHEAD_BYTES)
+        self._has_begun = False
         weakref.finalize(self, spawn_detached, (self._ahead or self._reader).close)
 
     @property
@@ -165,11 +167,16 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
         (self._ahead or self._reader).close()
 
     def _has_read(self) -> bool:
+        if not self._has_begun:
+            self._check_end()
+            self._has_begun = True
         try:
-            chunk = self._reader.look() if self._ahead is None else _next(self._ahead)
+            with ReaderKind.FEED.advising():
+                chunk = self._reader.look() if self._ahead is None else _next(self._ahead)
         except EndOfScan:
             if self._queue.flush():
                 return True
+            self._check_end()
             self._skip_empty_plans()
             raise StopIteration from None
         if chunk is None:
@@ -177,6 +184,13 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
             return False
         self._add(chunk)
         return True
+
+    def _check_end(self) -> None:
+        """Check that the last snapshot is the one of all workers and passes. A reader finds a rollback of what it has
+        read itself, not of what it is about to read, of which others may have read what was there before.
+        """
+        if self._end is not None:
+            self._driver.parts.get().planner.checks.check_fingerprint(self._end.last_read, self._end.fingerprint)
 
     def _add(self, chunk: BatchChunk) -> None:
         after = chunk.plan.position

@@ -112,6 +112,29 @@ def _part(split: StreamSplit, files: Sequence[int]) -> StreamSplit:
 
 
 _VERSION = 1
+_SEAL = "check"
+
+
+def sealed(state: dict[str, Any]) -> dict[str, Any]:
+    """The state with a checksum, because one that was altered would repeat rows or leave some out."""
+    return {**state, _SEAL: _checksum(state)}
+
+
+def check_sealed(what: str, state: Mapping[str, Any]) -> None:
+    """Check that a state is as `sealed` made it. States of earlier releases have no checksum.
+
+    Raises:
+        StreamConfigError: It was altered.
+    """
+    if _SEAL in state and state[_SEAL] != _checksum({key: state[key] for key in state if key != _SEAL}):
+        raise StreamConfigError(
+            f"The state of the {what} was altered since state_dict() returned it, so that rows would be repeated or "
+            "left out. Load it as it was saved, or start again without it."
+        )
+
+
+def _checksum(state: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(state, sort_keys=True, default=repr).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +162,8 @@ class FeedIdentity:
     table: str
     settings: Mapping[str, str]
 
-    def state(self, share: Share, place: FeedState) -> dict[str, Any]:
-        return {
+    def state(self, share: Share, place: FeedState, **more: Any) -> dict[str, Any]:
+        state = {
             "version": _VERSION,
             "table": self.table,
             "settings": dict(self.settings),
@@ -150,12 +173,16 @@ class FeedIdentity:
             "behind": None if place.after is None else _saved(place.after),
             "rows": place.rows,
             **({"block": place.block, "given": place.given} if place.block else {}),
+            **more,
         }
+        return sealed(state)
 
     def place(self, share: Share, state: Mapping[str, Any]) -> FeedState:
         """Read what `state` made.
 
         Raises:
+            StreamConfigError: The state is invalid, or belongs to a feed with other settings or another number of
+                workers.
             TableChangedError: The state belongs to another table.
         """
         try:
@@ -163,6 +190,8 @@ class FeedIdentity:
             worker, workers, rows = state["worker"], state["workers"], int(state["rows"])
             position, after = state["position"], state["behind"]
             block, given = int(state.get("block", 0)), int(state.get("given", 0))
+            if min(rows, block, given) < 0:
+                raise ValueError("a number of rows is negative")
         except (KeyError, TypeError, ValueError) as error:
             raise StreamConfigError(
                 f"Invalid state of a feed: {state!r}. Expected a result of state_dict()."
@@ -185,6 +214,7 @@ class FeedIdentity:
                 f"{share.count}: use as many workers and ranks as before, each with its own state, as "
                 "StatefulDataLoader does. To change the number, first read to an end and start a new feed there."
             )
+        check_sealed("feed", state)
         return FeedState(_read(position), None if after is None else _read(after), rows, block, given)
 
     def _check_settings(self, saved: Mapping[str, Any]) -> None:

@@ -188,8 +188,8 @@ class TorchFeed(IterableDataset[Any]):
         if self._loaded is None and self._batches is not None:
             # `set_epoch` may have been called for the next pass.
             place, shuffle = self._batches.place, self._batches.shuffle
-        state = self._feed.identity.state(self._share(), place)
-        return state if shuffle is None else {**state, "epoch": shuffle.epoch}
+        epoch = {} if shuffle is None else {"epoch": shuffle.epoch}
+        return self._feed.identity.state(self._share(), place, **epoch)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next `iter()` continue from a state.

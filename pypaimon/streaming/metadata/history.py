@@ -40,6 +40,7 @@ class ReaderKind(Enum):
     STREAM = auto()
     BATCH = auto()
     GROUP = auto()
+    FEED = auto()
 
     @contextmanager
     def advising(self) -> Iterator[None]:
@@ -51,6 +52,12 @@ class ReaderKind(Enum):
                 _advise(
                     expired,
                     "Choose a later snapshot, or two tags, or keep snapshots longer: raise snapshot.time-retained.",
+                )
+            if self is ReaderKind.FEED:
+                _advise(
+                    expired,
+                    "Make the feed again, with a later start and without saved states, or keep snapshots longer: raise "
+                    "snapshot.time-retained or changelog.time-retained.",
                 )
             if self is ReaderKind.GROUP:
                 start = "latest" if expired.earliest_needs_it else "earliest"

@@ -138,7 +138,8 @@ class StreamRead:
                     else:
                         yield from blobs.batches(columns, schema)
             except FileNotFoundError as error:
-                raise missing_file_error(parts.directory, layout.schema, split, error) from error
+                with parts.settings.reader.advising():
+                    raise missing_file_error(parts.directory, layout.schema, split, error) from error
             finally:
                 if blobs is not None:
                     blobs.close()

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.filtering.field_paths import Path, find, ids_of, rebound, rebound_filter
+from pypaimon.streaming.metadata.history import ReaderKind
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.model.system_columns import SYSTEM_TYPES
@@ -48,6 +49,7 @@ class ReadSettings:
     blob_descriptors: bool | None = None
     # Where stored descriptors may point, in addition to the table's directory; None: its whole file system
     blob_places: tuple[str, ...] | None = None
+    reader: ReaderKind = ReaderKind.STREAM  # Who is advised after a file has expired
 
     @property
     def gives_descriptors(self) -> bool:

@@ -280,15 +280,16 @@ class ResolvedStream:
 
     # ---- reads ----
 
-    def read_parts(self, *, warns: bool = True) -> Lazy[ReadParts]:
-        return self._deferred(lambda: self._read_parts(warns))
+    def read_parts(self, *, batch: bool = False) -> Lazy[ReadParts]:
+        return self._deferred(lambda: self._read_parts(batch))
 
-    def _read_parts(self, warns: bool) -> ReadParts:
+    def _read_parts(self, batch: bool) -> ReadParts:
+        from pypaimon.streaming.metadata.history import ReaderKind
         from pypaimon.streaming.reading.read_parts import ReadParts
 
         options = self.options
         hides_changes = self.spec.include_row_kind is False and self.traits.can_retract and not options.compares_states
-        if warns and hides_changes:
+        if hides_changes and not batch:
             text = "with_include_row_kind(False): deletes and old rows are given as plain rows"
             StreamLog.of(__name__, self.table.handle).warning("row_kinds_hidden", text)
         settings = replace(
@@ -297,6 +298,7 @@ class ResolvedStream:
             own_filter=self.filter,
             unmatched=options.unmatched,
             include_row_kind=self.includes_row_kind,
+            reader=ReaderKind.BATCH if batch or options.between is not None else ReaderKind.STREAM,
         )
         directory = self.new_directory()
         directory.know(self._facts.newest)

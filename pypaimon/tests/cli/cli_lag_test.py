@@ -85,6 +85,16 @@ def test_shards_have_a_line_each_and_first_plans_are_reported(table: Any, progra
     ]
 
 
+def test_a_first_plan_of_a_snapshot_that_was_rolled_back_is_lost(table: Any, program: Program) -> None:
+    save(table, 4, "etl.first-plan")
+    assert lag(program)["state"] == "in its first plan"
+    table.rollback_to(3)
+    found = lag(program)
+    assert (found["state"], found["snapshots"]) == ("rolled back", None)
+    (listed,) = program("consumers", "list", "db.orders", "--format", "json").records
+    assert listed["state"] == "rolled back"
+
+
 def test_the_table_for_people(table: Any, program: Program) -> None:
     save(table, 3)
     header, row = program("lag", "db.orders").lines

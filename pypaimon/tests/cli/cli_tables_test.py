@@ -60,6 +60,14 @@ def test_tail_begins_where_it_is_asked_to_and_ends_after_some_rows(database: Dat
     assert [record["k"] for record in found.records] == [1, 2]
 
 
+def test_a_name_with_characters_of_patterns_can_be_given(database: Database, program: Program) -> None:
+    database.create("t[1]", 5)
+    database.create("t1", 6)
+    assert program("tail", "db.t[[]1]", "--until-latest", "-f", "json").records == [
+        {"_table": "t[1]", "_row_kind": "+I", "k": 5}
+    ]
+
+
 def test_tail_saves_progress_in_each_table(database: Database, program: Program) -> None:
     run = ("tail", "db.orders_*", "--until-latest", "-f", "json", "--consumer-id", "etl")
     assert len(program(*run).records) == 9

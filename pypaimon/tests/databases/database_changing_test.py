@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from pypaimon.streaming import BlockingDatabaseStream, list_consumers
+from pypaimon.streaming import BlockingDatabaseStream, CorruptTableError, list_consumers
 from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableDropped, TableFailed, TableRenamed
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, is_drawn
 from support.stores.fault_file_io import FaultFileIO
-from support.tables.databases import Database, Doors, keys
+from support.tables.databases import SLOW_DOWN, Database, Doors, keys
 from support.waits import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -98,20 +99,95 @@ def test_a_parked_table_is_followed_by_the_next_one_of_its_name(database: Databa
     database.create("a", 1)
     database.create("b", 1)
     told: list[DatabaseEvent] = []
-    with database.stream().with_on_event(told.append).open_sync() as stream:
+    doors = Doors(database.catalog)
+    with database.stream(catalog=doors).with_on_event(told.append).open_sync() as stream:
         assert [keys(next(stream)), keys(next(stream))] == [[1], [1]]
         error = ValueError("its rows cannot be used")
         stream.park("a", error)
         registry = stream._engine._state.registry
         parked_at = registry.rounds
         until(lambda: registry.rounds > parked_at + 2)
-        # Before the next listing; one that comes in between finds the same in another way.
-        with stream._engine._state.lock:
+        with doors.listing, doors.opening:
+            # No listing lacks the name.
             database.drop("a")
             database.create("a", 2)
+        until(lambda: TableDropped("a") in [each.event for each in stream._engine._state.pending_events])
         assert rows_until(stream, ("a", 2)) == Counter([("a", 2)])
         assert stream.failed == {}
     assert told[2:] == [TableFailed("a", error), TableDropped("a"), TableAdded("a")]
+
+
+def test_a_parked_table_that_cannot_be_opened_for_now_keeps_others_from_nothing(database: Database) -> None:
+    for name in "ab":
+        database.create(name, 1)
+    doors = Doors(database.catalog)
+    with database.stream(catalog=doors).open_sync() as stream:
+        assert [keys(next(stream)), keys(next(stream))] == [[1], [1]]
+        stream.park("a", ValueError("its rows cannot be used"))
+        until(lambda: "a" in stream.failed)
+        doors.fail["a"] = SLOW_DOWN
+        until(lambda: "a" in doors.failed)
+        database.drop("b")
+        until(lambda: TableDropped("b") in [each.event for each in stream._engine._state.pending_events])
+        assert isinstance(stream.failed["a"], ValueError)
+        with doors.opening:
+            doors.fail.clear()
+            until(lambda: "a" in stream._engine._state.registry.opening)
+            assert stream._engine._state.first_polls == 0
+
+
+def test_another_error_of_a_parked_table_is_reported_once(database: Database) -> None:
+    database.create("a", 1)
+    told: list[DatabaseEvent] = []
+    with database.stream().with_on_event(told.append).open_sync() as stream:
+        assert keys(next(stream)) == [1]
+        stream.park("a", ValueError("its rows cannot be used"))
+        until(lambda: "a" in stream.failed)
+        (database.home / "a/schema/schema-0").write_text("{")
+        until(lambda: isinstance(stream.failed["a"], CorruptTableError))
+        registry = stream._engine._state.registry
+        seen_at = registry.rounds
+        until(lambda: registry.rounds > seen_at + 3)
+        database.create("b", 2)
+        assert keys(next(stream)) == [2]
+    assert [type(each.error) for each in told if isinstance(each, TableFailed)] == [ValueError, CorruptTableError]
+
+
+@pytest.mark.parametrize("why", ["cannot be opened", "cannot start"])
+def test_a_table_without_a_stream_is_followed_by_the_next_one_of_its_name(database: Database, why: str) -> None:
+    for name in "ab":
+        database.create(name, 1)
+    doors, told = Doors(database.catalog), list[DatabaseEvent]()
+    if why == "cannot be opened":
+        (database.home / "a/schema/schema-0").write_text("{")
+    with database.stream(catalog=doors).with_on_event(told.append).open_sync() as stream:
+        state = stream._engine._state
+        while next(stream).table != "b":
+            pass
+        if why == "cannot start":
+            until(lambda: "a" in stream.tables)
+            with state.lock:
+                # As `start_stream` leaves it.
+                table = state.registry.followed.pop("a")
+                state.schedule.remove(table)
+                state.park("a", ValueError("no such start"), None, table.identity)
+            table.close()
+        until(lambda: "a" in stream.failed)
+        failed_at = state.registry.rounds
+        until(lambda: state.registry.rounds > failed_at + 2)
+        assert "a" in stream.failed
+        with doors.listing, doors.opening:
+            # No listing lacks the name.
+            shutil.rmtree(database.home / "a")
+            database.create("a", 9)
+        until(lambda: TableAdded("a") in [each.event for each in state.pending_events])
+        assert rows_until(stream, ("a", 9))[("a", 9)] == 1
+        assert stream.failed == {} and stream.tables == ("a", "b")
+    of_a = [type(event) for event in told if event.table == "a"]
+    assert of_a == [
+        *([TableFailed] if why == "cannot be opened" else [TableAdded, TableFailed, TableDropped]),
+        TableAdded,
+    ]
 
 
 def test_a_table_is_renamed_and_another_one_comes_in_its_place(database: Database) -> None:
@@ -168,7 +244,7 @@ def test_a_table_that_vanishes_though_it_is_listed_is_dropped(database: Database
 def test_a_catalog_that_fails_for_now_parks_nothing(database: Database) -> None:
     database.create("a", 1)
     doors = Doors(database.catalog)
-    doors.fail_once = OSError("AWS Error SLOW_DOWN during HeadObject: HTTP status 503")
+    doors.fail_once = SLOW_DOWN
     with database.stream(catalog=doors).with_end(latest=True).open_sync() as stream:
         assert [keys(batch) for batch in stream] == [[1]]
     assert doors.fail_once is None

@@ -391,6 +391,7 @@ def test_stopping_hands_out_what_is_left_of_a_plan(database: Database) -> None:
     ("build", "told"),
     [
         (lambda catalog: database_stream_builder(catalog, "db", include="("), "include"),
+        (lambda catalog: database_stream_builder(catalog, "db", include=r"t\$branch_b"), "not their branches"),
         (
             lambda catalog: database_stream_builder(catalog, "db").with_start(),
             "give a mode or a timestamp, or a position",

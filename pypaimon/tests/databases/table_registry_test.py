@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypaimon.streaming.databases.jobs import OpenJob
 from pypaimon.streaming.databases.position import TablePosition
-from pypaimon.streaming.databases.table_registry import TableRegistry
+from pypaimon.streaming.databases.table_registry import FailedTable, TableRegistry
 
 
 def opened(registry: TableRegistry, *names: str) -> None:
@@ -31,7 +31,7 @@ def test_a_drop_is_reported_once_however_many_polls_come_before_that() -> None:
     registry = TableRegistry({"b": TablePosition("1")})
     registry.listed({"failed"})
     opened(registry, "failed")
-    registry.failed["failed"] = ValueError()
+    registry.failed["failed"] = FailedTable(ValueError())
     assert registry.listed(set()).dropped == ["b", "failed"]
     assert registry.listed(set()).dropped == []
     for name in ("b", "failed"):
@@ -65,6 +65,13 @@ def test_a_table_is_not_dropped_before_it_is_looked_for_under_every_new_name() -
     registry.is_there("renamed", "1")
     assert not registry.is_settled_elsewhere(seen, "2"), "the new name stands for it"
     assert registry.is_settled_elsewhere(OpenJob("renamed", True, since=1), "1")
+    assert registry.former_name("1") == "a"
+
+
+def test_a_table_that_two_listings_lack_may_have_the_new_name_of_the_second() -> None:
+    registry = TableRegistry({"a": TablePosition("1")})
+    registry.listed(set())
+    assert registry.listed({"renamed"}).dropped == []
     assert registry.former_name("1") == "a"
 
 

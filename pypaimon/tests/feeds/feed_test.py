@@ -14,13 +14,21 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, stream_read_builder
+from pypaimon.streaming import (
+    PositionExpiredError,
+    StreamConfigError,
+    StreamReadBuilder,
+    TableChangedError,
+    stream_read_builder,
+)
 from pypaimon.streaming.feeds.feed import Feed
 from pypaimon.streaming.feeds.feed_state import Share
+from pypaimon.streaming.feeds.shuffle import Shuffle
 from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner
 from pypaimon.streaming.testing import SmallTable
 from support.samples import SOAK, seeded, some
 from support.tables.fed_tables import KINDS, FedTable
+from support.tables.streamed_table import Table, expire
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -248,10 +256,80 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StreamConfigError, match="has version 2"):
         feed.identity.place(Share(1, 4), {**state, "version": 2})
     for none in ({}, {**state, "position": 3}, {**state, "rows": "many"}):
-        with pytest.raises(StreamConfigError, match=r"Invalid state of a feed|not a position"):
+        with pytest.raises(StreamConfigError, match=r"Invalid state of a feed|was altered"):
             feed.identity.place(Share(1, 4), none)
     with pytest.raises(TableChangedError, match="another table"):
         feed.identity.place(Share(1, 4), {**state, "table": "other"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rows", 0),
+        ("rows", 7),
+        ("rows", -1),
+        ("block", 4),
+        ("given", 9),
+        ("worker", True),
+        ("epoch", 2),
+        ("behind", None),
+    ],
+)
+def test_a_state_that_was_altered_is_refused(tmp_path: Path, field: str, value: Any) -> None:
+    table = FedTable(tmp_path, "unaware")
+    table.append(20)
+    feed, share, shuffle = Feed.of(builder_of(table), "test"), Share(0, 1), Shuffle(10, seed=1)
+    _, place = next(feed.open(share, feed.begin, 4, True, shuffle if field in ("block", "given") else None))
+    state = json.loads(json.dumps(feed.identity.state(share, place, epoch=1)))
+    assert feed.identity.place(share, state) == place
+    with pytest.raises(StreamConfigError, match=r"was altered since|Invalid state|belongs to worker"):
+        feed.identity.place(share, {**state, field: value})
+    del state["check"]
+    assert feed.identity.place(share, state) == place, "a state of an earlier release"
+    with pytest.raises(StreamConfigError, match="Invalid state"):
+        feed.identity.place(share, {**state, "given": -1})
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest-full"])
+@pytest.mark.parametrize("reads", [0, 1])
+def test_passes_do_not_mix_histories(tmp_path: Path, start: str, reads: int) -> None:
+    """The last snapshot of the range has another commit by now. What a worker has read itself is still there."""
+    table = Table(tmp_path).commit_each([1, 2, 3])
+    feed = Feed.of(stream_read_builder(table.handle()).with_start(start).with_end(latest=True), "test")
+    place = feed.begin
+    if reads:
+        _, place = next(feed.open(Share(), feed.begin, 1, False))
+    table.rollback(1)
+    table.commit_each([10, 11, 12])
+    with pytest.raises(TableChangedError, match="rolled back: snapshot 3"):
+        next(feed.open(Share(), place, 1, False))
+
+
+def test_a_rollback_under_a_pass_is_found_at_its_end(tmp_path: Path) -> None:
+    table = Table(tmp_path).commit_each(range(1, 5))
+    feed = Feed.of(stream_read_builder(table.handle()).with_start("earliest").with_end(latest=True), "test")
+    reader = feed.open(Share(), feed.begin, 1, False)
+    reader._check_end()
+    reader._has_begun = True
+    table.rollback(1)
+    table.commit_each(range(101, 105))
+    with pytest.raises(TableChangedError, match="rolled back: snapshot 4"):
+        list(reader)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("unaware", 1), ("fixed append", 2)])
+def test_a_worker_whose_range_has_expired_is_advised_to_make_the_feed_again(
+    tmp_path: Path, kind: str, workers: int
+) -> None:
+    table = FedTable(tmp_path, kind)
+    for _ in range(3):
+        table.append(5)
+    feed = Feed.of(builder_of(table), "test")
+    expire(tmp_path / "db.db/t", 3)
+    with pytest.raises(PositionExpiredError) as caught:
+        next(feed.open(Share(0, workers), feed.begin, 1, False))
+    assert "Make the feed again" in str(caught.value)
+    assert "on_expired" not in str(caught.value) and "GROUP" not in str(caught.value)
 
 
 def test_a_state_of_a_table_that_had_buckets_is_refused(tmp_path: Path) -> None:

@@ -465,6 +465,9 @@ def test_a_refused_state_does_not_move_the_feed(table: FedTable) -> None:
     next(iter(feed))
     state = feed.state_dict()
     other = shuffled(table)
+    with pytest.raises(StreamConfigError, match="state of the feed was altered"):
+        other.load_state_dict({**state, "epoch": 3})
+    del state["check"]
     with pytest.raises(StreamConfigError, match="epoch: -1"):
         other.load_state_dict({**state, "epoch": -1})
     assert keys(other) == keys(shuffled(table))

@@ -8,6 +8,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -35,6 +36,7 @@ from pypaimon.streaming.feeds.feed import Feed
 from pypaimon.streaming.feeds.feed_state import Share
 from support.tables.handles import catalog_with_database
 from support.tables.streamed_table import KEYED, Table, available, keys, sorted_rows
+from support.waits import until
 
 pytestmark = pytest.mark.slow
 
@@ -416,33 +418,42 @@ def test_a_group_whose_files_went_with_the_table_blames_no_deletion(tmp_path: Pa
             next(stream)
 
 
-@pytest.mark.parametrize("state", ["new", "begun", "reset"])
+@pytest.mark.parametrize("state", ["new", "saved", "begun", "reset"])
 def test_a_group_with_an_end_does_not_end_because_all_snapshots_are_gone(tmp_path: Path, state: str) -> None:
     table = Table(tmp_path, bucket="2", bucket_key="k").commit_each([1])
     builder = table.builder().with_start("earliest")
     with builder.new_streaming_scan() as scan:
         position = available(scan)[-1].position
-    if state != "new":
+    if state in ("begun", "reset"):
         assert _ended(builder.with_end(latest=True).new_group("etl")) == [1]
         builder = table.builder().with_start("earliest")
     else:
         builder = table.builder().with_start(position=position)
+    consumers = ConsumerManager(table.handle().file_io, str(table.path))
+    if state == "saved":
+        # A reader of the id without a group that has read nothing yet.
+        consumers.reset_consumer("etl", Consumer(0))
     if state == "reset":
-        ConsumerManager(table.handle().file_io, str(table.path)).reset_consumer("etl", Consumer(1))
+        consumers.reset_consumer("etl", Consumer(1))
     shutil.rmtree(table.path / "snapshot")
     with pytest.raises(TableChangedError, match="is being dropped, or was emptied"):
         _ended(builder.with_end(latest=True).new_group("etl"))
 
 
-def test_a_group_whose_end_is_rolled_back_does_not_wait_for_it(tmp_path: Path) -> None:
-    table = Table(tmp_path, bucket="2", bucket_key="k").commit_each([1, 2, 3])
-    builder = table.builder().with_start("earliest").with_catch_up("replay").with_end(latest=True)
-    # Nothing is read ahead but one chunk, so that the end is not reached before the rollback.
-    with builder.with_prefetch(0).new_group("etl").open_sync(read_ahead_bytes=1) as stream:
-        assert next(stream).rows["k"].to_pylist() == [1]
-        for number in (3, 2):
-            (table.path / f"snapshot/snapshot-{number}").unlink()
-        (table.path / "snapshot/LATEST").unlink()
+def test_a_member_of_a_group_whose_end_is_rolled_back_does_not_wait_for_it(tmp_path: Path) -> None:
+    table = Table(tmp_path, bucket="1", bucket_key="k").commit_each([1, 2, 3])
+    builder = table.builder().with_start("earliest").with_catch_up("replay")
+    other = builder.copy().with_end(latest=True).new_group("etl")
+    with ThreadPoolExecutor(1) as pool, other.open_sync() as second:
+        with builder.new_group("etl", commit="manual").open_sync() as first:
+            batch = next(first)
+            assert batch.rows["k"].to_pylist() == [1]
+            # It knows its end when it has joined, and reads nothing while the first member has the only slot.
+            waiting = pool.submit(list, second)
+            until(lambda: second._reader.membership is not None)
+            for number in (3, 2):
+                (table.path / f"snapshot/snapshot-{number}").unlink()
+            (table.path / "snapshot/LATEST").unlink()
+            batch.commit()
         with pytest.raises(TableChangedError, match="rolled back, or is being dropped: it ends at snapshot 1"):
-            while True:
-                next(stream)
+            waiting.result(30)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StreamReadBuilder, TableChangedError
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
 from support.samples import SOAK, every
 from support.stores.fault_file_io import Call, FaultFileIO
@@ -196,6 +197,15 @@ def test_a_rollback_that_new_commits_have_just_reached_is_found_while_nothing_co
         table.commit([100])
         with pytest.raises(TableChangedError, match="rolled back: snapshot 3"):
             polled(scan)
+
+
+def test_a_known_end_that_is_missing_is_found_at_the_first_poll(table: Table) -> None:
+    drive = Drive.of(table, EARLIEST, end=End(snapshot_id=4, exists=True))
+    plans = []
+    with pytest.raises(TableChangedError, match="it ends at snapshot 3"):
+        while not (step := drive.step()).idle:
+            plans.append(step.plan)
+    assert plans
 
 
 def test_a_snapshot_that_took_the_place_of_one_that_limits_had_cut_is_found(tmp_path: Path) -> None:

@@ -103,6 +103,17 @@ class TestLessIsThere:
         with pytest.raises(TableChangedError, match="rolled back, or is being dropped: it ends at snapshot 3"):
             all_keys(table.builder().with_range(*ends).with_start(position=inside))
 
+    def test_splits_that_expire_before_they_are_read_are_not_advised_as_a_stream(self, tmp_path: Path) -> None:
+        table = six(tmp_path)
+        builder = table.builder().with_range(0, 2)
+        with builder.new_streaming_scan() as scan:
+            splits = [split for plan in available(scan) for split in plan.splits()]
+        table.expire(4)
+        for split in splits:
+            Path(split.files[0].file_path).unlink()
+        with pytest.raises(PositionExpiredError, match=r"read\. Choose a later snapshot"):
+            builder.new_read().to_arrow(splits)
+
     @pytest.mark.parametrize("mode", ["delta", "diff"])
     def test_a_position_after_the_end(self, tmp_path: Path, mode: Any) -> None:
         table = six(tmp_path)

@@ -77,6 +77,14 @@ def test_a_state_that_limits_cut_into_many_batches_is_planned_once(
     assert len(planned) == 1
 
 
+def test_a_run_does_not_end_before_what_was_there(table: Table) -> None:
+    driver = Driver(table, start="earliest")
+    driver.reader.prepareForTriggerAvailableNow()
+    table.rollback(1)
+    with pytest.raises(TableChangedError, match="it ends at snapshot 1"):
+        driver.batches()
+
+
 def test_changes_after_the_newest_compacted_state_come() -> None:
     warehouse = load("java-2.1", "compacted_full").warehouse
     place = {"warehouse": str(warehouse), "table": "d.t"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,10 @@ class Doors:
 
     Attributes:
         fail_once: The next `get_table` raises this error; None: no error.
+        fail: Opening these tables raises these errors.
+        failed: The names of the tables whose opening has failed.
+        listing: While a test holds it, no table is listed.
+        opening: While a test holds it, no table is opened.
     """
 
     def __init__(self, catalog: Any, files: Any | None = None) -> None:
@@ -87,6 +92,9 @@ class Doors:
         self._files = files
         self._hidden: list[str] = []
         self.fail_once: Exception | None = None
+        self.fail: dict[str, Exception] = {}
+        self.failed: list[str] = []
+        self.listing, self.opening = threading.Lock(), threading.Lock()
 
     def hide_once(self, name: str) -> None:
         """Leave a table out of the next listing."""
@@ -98,21 +106,29 @@ class Doors:
         return len(self._hidden)
 
     def list_tables(self, database: str) -> list[str]:
-        names = self._catalog.list_tables(database)
+        with self.listing:
+            names = self._catalog.list_tables(database)
         hidden, self._hidden = self._hidden, []
         return [name for name in names if name not in hidden]
 
     def get_table(self, identifier: Any) -> Any:
-        error, self.fail_once = self.fail_once, None
+        name = identifier.rpartition(".")[2]
+        error, self.fail_once = self.fail_once or self.fail.get(name), None
         if error is not None:
+            self.failed.append(name)
             raise error
-        table = self._catalog.get_table(identifier)
+        with self.opening:
+            table = self._catalog.get_table(identifier)
         if self._files is not None:
             table.file_io = self._files
         return table
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)
+
+
+SLOW_DOWN = OSError("AWS Error SLOW_DOWN during HeadObject: HTTP status 503")
+"""An error that a store gives for now."""
 
 
 def keys(batch: Any) -> list[int]:
