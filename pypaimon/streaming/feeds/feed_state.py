@@ -112,21 +112,21 @@ def _part(split: StreamSplit, files: Sequence[int]) -> StreamSplit:
 
 
 _VERSION = 1
-_SEAL = "check"
+_CHECKSUM = "checksum"
 
 
-def sealed(state: dict[str, Any]) -> dict[str, Any]:
+def with_checksum(state: dict[str, Any]) -> dict[str, Any]:
     """The state with a checksum, because one that was altered would repeat rows or leave some out."""
-    return {**state, _SEAL: _checksum(state)}
+    return {**state, _CHECKSUM: _checksum(state)}
 
 
-def check_sealed(what: str, state: Mapping[str, Any]) -> None:
-    """Check that a state is as `sealed` made it. States of earlier releases have no checksum.
+def check_unaltered(what: str, state: Mapping[str, Any]) -> None:
+    """Check that a state is as `with_checksum` made it. States of earlier releases have no checksum.
 
     Raises:
         StreamConfigError: It was altered.
     """
-    if _SEAL in state and state[_SEAL] != _checksum({key: state[key] for key in state if key != _SEAL}):
+    if _CHECKSUM in state and state[_CHECKSUM] != _checksum({key: state[key] for key in state if key != _CHECKSUM}):
         raise StreamConfigError(
             f"The state of the {what} was altered since state_dict() returned it, so that rows would be repeated or "
             "left out. Load it as it was saved, or start again without it."
@@ -175,7 +175,7 @@ class FeedIdentity:
             **({"block": place.block, "given": place.given} if place.block else {}),
             **more,
         }
-        return sealed(state)
+        return with_checksum(state)
 
     def place(self, share: Share, state: Mapping[str, Any]) -> FeedState:
         """Read what `state` made.
@@ -214,7 +214,7 @@ class FeedIdentity:
                 f"{share.count}: use as many workers and ranks as before, each with its own state, as "
                 "StatefulDataLoader does. To change the number, first read to an end and start a new feed there."
             )
-        check_sealed("feed", state)
+        check_unaltered("feed", state)
         return FeedState(_read(position), None if after is None else _read(after), rows, block, given)
 
     def _check_settings(self, saved: Mapping[str, Any]) -> None:

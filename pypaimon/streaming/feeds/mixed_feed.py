@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.feeds.feed_state import check_sealed, sealed
+from pypaimon.streaming.feeds.feed_state import check_unaltered, with_checksum
 from pypaimon.streaming.feeds.torch_feed import TorchFeed, check_epoch, load_states, refuse_batches_of_batches, share_of
 from pypaimon.streaming.options.arguments import at_least, typed
 
@@ -86,7 +86,7 @@ class MixedFeed(IterableDataset[Any]):
         if self._loaded is None and self._pass is not None:
             # `set_epoch` may have been called for the next pass.
             drawn, ended, epoch = self._pass.drawn, self._pass.ended, self._pass.epoch
-        return sealed(
+        return with_checksum(
             {
                 "version": _VERSION,
                 "feeds": {name: feed.state_dict() for name, feed in self._feeds.items()},
@@ -123,7 +123,7 @@ class MixedFeed(IterableDataset[Any]):
                 "settings of the state, or start again without it."
             )
         at_least(0, "MixedFeed: epoch", epoch)
-        check_sealed("MixedFeed", state)
+        check_unaltered("MixedFeed", state)
         load_states(self._feeds, feeds)
         self._epoch, self._loaded = epoch, loaded
 

@@ -284,7 +284,7 @@ def test_a_state_that_was_altered_is_refused(tmp_path: Path, field: str, value: 
     assert feed.identity.place(share, state) == place
     with pytest.raises(StreamConfigError, match=r"was altered since|Invalid state|belongs to worker"):
         feed.identity.place(share, {**state, field: value})
-    del state["check"]
+    del state["checksum"]
     assert feed.identity.place(share, state) == place, "a state of an earlier release"
     with pytest.raises(StreamConfigError, match="Invalid state"):
         feed.identity.place(share, {**state, "given": -1})

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder
-from pypaimon.streaming.feeds.feed_state import sealed
+from pypaimon.streaming.feeds.feed_state import with_checksum
 from support.samples import seeded
 from support.tables.fed_tables import FedTable
 
@@ -145,16 +145,16 @@ def test_what_cannot_be_mixed_is_refused(tables: dict[str, FedTable]) -> None:
             mixed.load_state_dict(wrong)
     two = {name: {**each, "workers": 2} for name, each in state["feeds"].items()}
     with pytest.raises(StreamConfigError, match="use as many workers and ranks as before"):
-        mixed.load_state_dict(_sealed({**state, "feeds": two}))
+        mixed.load_state_dict(_with_checksum({**state, "feeds": two}))
     for altered in ({"drawn": 3}, {"ended": ["second"]}, {"epoch": 1}):
         with pytest.raises(StreamConfigError, match="state of the MixedFeed was altered"):
             mixed.load_state_dict({**state, **altered})
 
 
-def _sealed(state: dict[str, Any]) -> dict[str, Any]:
+def _with_checksum(state: dict[str, Any]) -> dict[str, Any]:
     """A changed state with the checksum of what it is now."""
-    del state["check"]
-    return sealed(state)
+    del state["checksum"]
+    return with_checksum(state)
 
 
 def test_a_state_that_one_feed_refuses_moves_none(tables: dict[str, FedTable]) -> None:
@@ -166,7 +166,7 @@ def test_a_state_that_one_feed_refuses_moves_none(tables: dict[str, FedTable]) -
     state["feeds"]["third"]["settings"]["filter"] = "#0 > 3"
     other = MixedFeed(feeds_of(tables))
     with pytest.raises(StreamConfigError, match="filter was #0 > 3, now none"):
-        other.load_state_dict(_sealed(state))
+        other.load_state_dict(_with_checksum(state))
     assert rows_of(drawn(other)) == ALL
 
 

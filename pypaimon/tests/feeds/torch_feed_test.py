@@ -467,7 +467,7 @@ def test_a_refused_state_does_not_move_the_feed(table: FedTable) -> None:
     other = shuffled(table)
     with pytest.raises(StreamConfigError, match="state of the feed was altered"):
         other.load_state_dict({**state, "epoch": 3})
-    del state["check"]
+    del state["checksum"]
     with pytest.raises(StreamConfigError, match="epoch: -1"):
         other.load_state_dict({**state, "epoch": -1})
     assert keys(other) == keys(shuffled(table))
