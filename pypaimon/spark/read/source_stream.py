@@ -5,6 +5,7 @@ Spark keeps positions itself and reads in other processes, each of which imports
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -157,12 +158,13 @@ def new_planner(
 
     Args:
         last_snapshot: The last one that is planned; it is in the table.
-        is_again: Whether it plans what was planned before, whatever the delay says now.
+        is_again: Whether it plans what was planned before, whatever the delay and the greatest watermark say now.
     """
     options = replace(stream.options, limits=limits or Limits())
     if is_again:
-        # Nothing is younger than a negative delay. Where the state is read again depends on whether there is a delay.
-        options = replace(options, delay_ms=-options.delay_ms)
+        # Where the state is read depends on whether there is a delay or a watermark; nothing is beyond these ones.
+        watermark = None if options.end_watermark is None else sys.maxsize
+        options = replace(options, delay_ms=-options.delay_ms, end_watermark=watermark)
     if last_snapshot is not None:
         options = replace(options, end=End(snapshot_id=last_snapshot, exists=True))
     return stream.new_planner(stream.directory, options, kept_units)

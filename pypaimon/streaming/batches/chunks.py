@@ -17,6 +17,7 @@ from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.waits import run
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.model.arrow_types import one_batch
 from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.model.row_kinds import NAMES, UPDATE_AFTER, UPDATE_BEFORE
@@ -385,7 +386,7 @@ def pairs_unbroken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     for batch in batches:
         if held is not None:
             if _kind(batch, 0) == _AFTER and batch.schema == held.schema:
-                yield pa.Table.from_batches([held, batch.slice(0, 1)]).combine_chunks().to_batches()[0]
+                yield one_batch([held, batch.slice(0, 1)])
                 batch = batch.slice(1)
             else:
                 yield held

@@ -28,6 +28,7 @@ from pypaimon.streaming.files.schema_mapping import MappedColumn, map_columns
 from pypaimon.streaming.files.shared_shredding import has_shredded_maps
 from pypaimon.streaming.formats.file_format import Format, FormatReader, LocalZone
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
+from pypaimon.streaming.io.binary_file import read_fully
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import open_local, read_local, step_by_step
@@ -322,8 +323,7 @@ def stored_fields(schema: TableSchema, write_cols: Sequence[str] | None) -> list
 
 def _of_stream(stream: Any, part: ByteRange) -> bytes:
     stream.seek(part.offset)
-    content: bytes = stream.read(part.length)
-    return content
+    return read_fully(stream, part.length)
 
 
 def _content(part: ByteRange, content: bytes) -> pa.BufferReader:

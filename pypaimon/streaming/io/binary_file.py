@@ -1,9 +1,26 @@
-"""`BinaryFile`: files that Arrow reads through Python. `HeldStream`: one that keeps some of its bytes in memory."""
+"""`BinaryFile`: files that Arrow reads through Python. `HeldStream`: one that keeps some of its bytes in memory.
+`read_fully`: reads all of what is asked for.
+"""
 
 from __future__ import annotations
 
 import io
 from typing import Any
+
+
+def read_fully(stream: Any, size: int | None = -1) -> bytes:
+    """Read this many bytes, or fewer at the end of the file; None or a negative number reads all.
+
+    A stream may give less at once than it has, which others take for the end of the file.
+    """
+    wanted = None if size is None or size < 0 else size
+    data = bytes(stream.read(size))
+    while data and (wanted is None or len(data) < wanted):
+        more = stream.read(-1 if wanted is None else wanted - len(data))
+        if not more:
+            break
+        data += bytes(more)
+    return data
 
 
 class BinaryFile:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.io.binary_file import read_fully
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Answer, Piece
 from pypaimon.streaming.io.io_requests import one_request
@@ -144,7 +145,7 @@ class ByteRanges:
                     _scatter(stream.raw.fileno(), run)
                     return
                 stream.seek(start)
-                _distribute(run, stream.read(run[-1].end - start))
+                _distribute(run, read_fully(stream, run[-1].end - start))
         except (FileNotFoundError, CorruptTableError):
             raise
         except OSError as error:
@@ -157,7 +158,7 @@ class ByteRanges:
             if start + length > size:
                 return Part(b"", start, size)
             stream.seek(start)
-            return Part(bytes(stream.read(length)), start, size)
+            return Part(read_fully(stream, length), start, size)
 
     def _stream(self, path: str) -> _Borrowed:
         with self._lock.held:

@@ -168,7 +168,7 @@ class ConditionalWrites:
             is_written = now is not None and now.data == data
             if now is None and seen is None:
                 # S3 answers 409 if two programs create an object at the same time and neither has succeeded.
-                raise StoreError(f"{path}: the store refuses to create it, although it does not exist") from error
+                raise StoreError(f"{path}: it could not be created, although it does not exist") from error
             if not is_written and (now is None or now != seen):
                 raise ChangedFileError(path) from error
             return is_written

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StoreError
-from pypaimon.streaming.io.binary_file import BinaryFile
+from pypaimon.streaming.io.binary_file import BinaryFile, read_fully
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.paimon.internals import input_stream
 
@@ -85,16 +85,7 @@ class MarkedStream(BinaryFile):
     def read(self, size: int | None = -1) -> bytes:
         """Read this many bytes, or fewer at the end of the file; None or a negative number reads all."""
         with one_request():
-            data = bytes(self._stream.read(size))
-        wanted = None if size is None or size < 0 else size
-        # A stream may give less than it has, which newer releases of pyarrow take for the end of the file.
-        while data and (wanted is None or len(data) < wanted):
-            with one_request():
-                more = self._stream.read(-1 if wanted is None else wanted - len(data))
-            if not more:
-                break
-            data += bytes(more)
-        return data
+            return read_fully(self._stream, size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         with one_request():

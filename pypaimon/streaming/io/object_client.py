@@ -242,6 +242,7 @@ class ObjectClient:
             FileExistsError: The object exists, or has another tag.
             FileNotFoundError: The object to be replaced does not exist.
             NotServedError: The store does not accept conditions.
+            BusyError: Another program is writing the object.
             PermissionError: It may not be written.
             OSError: The request failed otherwise.
         """
@@ -253,9 +254,12 @@ class ObjectClient:
             return
         except Exception as error:  # noqa: BLE001 (as in `get`)
             status = _STATUS.search(str(error))
-            if type(error).__name__ in ("AlreadyExistsError", "PreconditionError"):
+            if tag is not None and status is not None and status[1] == "409":
+                # S3 answers so while another program writes the object. The tag may still be right.
+                failure: Exception = BusyError(_reason(str(error)))
+            elif type(error).__name__ in ("AlreadyExistsError", "PreconditionError"):
                 missing = status is not None and status[1] == "404"
-                failure: Exception = (FileNotFoundError if missing else FileExistsError)(errno.EEXIST, "", key)
+                failure = (FileNotFoundError if missing else FileExistsError)(errno.EEXIST, "", key)
             elif _OTHERWISE_BAD.search(str(error)):
                 failure = _failure(error, key)
             elif type(error).__name__ == "NotSupportedError" or (status is not None and status[1] in _NO_CONDITIONS):

@@ -156,7 +156,8 @@ class ObjectReads:
         return self._client(path) is not None
 
     def creates(self, path: str) -> bool:
-        """Whether `create` works there. The first call of a process for a bucket probes it with four requests.
+        """Whether `create` works there. The first call of a process for a bucket probes it with four requests,
+        and once more if it refuses one.
 
         Raises:
             OSError: The store could not be probed.
@@ -208,8 +209,11 @@ class ObjectReads:
             # write waits for a probe, an object of its own in the same directory.
             with conditions.probing.held:
                 if conditions.heeded is None:
-                    # One answer of a gateway in trouble must not decide for the life of the process.
-                    why_not = self._probe(*served, path) and self._probe(*served, path)
+                    why_not = self._probe(*served, path)
+                    # One refusal of a gateway in trouble must not decide for the life of the process. That something
+                    # was replaced against the condition is a proof.
+                    if why_not not in (None, _OVERWRITES, _REPLACES):
+                        why_not = self._probe(*served, path)
                     if why_not is None:
                         conditions.heeded = True
                     else:
@@ -338,17 +342,18 @@ def _second_opinion(client: ObjectClient, error: OSError, again: Callable[[], T]
         absent = missing
     # The client asks once more: the object may have been written between the two requests, or a connection was reset.
     # Without the client, writes have no conditions.
+    agrees: bool | None = True
     try:
         answer, absent = again(), None
     except FileNotFoundError:
         agrees = absent is not None
+    except BusyError:
+        agrees = None  # A store that is busy decides nothing.
     except (OSError, NotServedError):
         agrees = False
-    else:
-        agrees = True
     if agrees:
         client.trusted = True
-    else:
+    elif agrees is False:
         _give_up(client, error)
     if absent is not None:
         raise absent

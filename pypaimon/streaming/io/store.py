@@ -281,7 +281,7 @@ class Store(RetriedRequests):
     def creates(self, path: str) -> bool:
         """Whether the store heeds the condition that an object is created only if there is none.
 
-        The first call for a bucket probes it with four requests.
+        The first call for a bucket probes it with four requests, and once more if it refuses one.
 
         Raises:
             CorruptTableError: Nothing may be written there.

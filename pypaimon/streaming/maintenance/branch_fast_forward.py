@@ -30,7 +30,7 @@ from pypaimon.streaming.maintenance.overtaken import Overtaken, overtaken_by
 from pypaimon.streaming.maintenance.retention_pin import pinned, pinned_before
 from pypaimon.streaming.maintenance.roots import of_branch
 from pypaimon.streaming.maintenance.tags import tags_of
-from pypaimon.streaming.maintenance.truncation import LaterFiles, forget_latest, later_files, truncate
+from pypaimon.streaming.maintenance.truncation import LaterFiles, forget_latest, later_files, listed_snapshots, truncate
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
@@ -88,7 +88,8 @@ def fast_forward(
         StreamConfigError: There is no such branch, it has no snapshot, or the table has own commits since the fork.
         UnsupportedTableError: Older snapshots need a schema whose id the branch has for another schema.
         CorruptTableError: A tag is damaged; nothing was changed.
-        MaintenanceConflictError: Maintenance is running, or somebody has committed meanwhile (retriable).
+        MaintenanceConflictError: Maintenance is running, somebody has committed meanwhile, or the store gave an old
+            listing (retriable).
         StoreError: The store failed (retriable).
     """
     given = PaimonTable(a_table("fast_forward: table", table))
@@ -115,8 +116,8 @@ class _FastForward:
     def __init__(self, table: PaimonTable, own: TableDirectory, other: TableDirectory) -> None:
         self._table = table
         self._own, self._other = own, other
-        self._snapshots = {each.id: each for each in own.snapshots.list_snapshots()}
-        self._new = {each.id: each for each in other.snapshots.list_snapshots()}
+        self._snapshots = {each.id: each for each in listed_snapshots(own)}
+        self._new = {each.id: each for each in listed_snapshots(other)}
         if not self._new:
             raise StreamConfigError(f"fast_forward: branch {other.branch!r} has no snapshot.")
         self._tags, self._new_tags = tags_of(own), tags_of(other)

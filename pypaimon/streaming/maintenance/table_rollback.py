@@ -102,7 +102,8 @@ def rollback(
     Raises:
         StreamConfigError: There is no such snapshot.
         CorruptTableError: A file that the snapshot needs is missing; nothing was deleted.
-        MaintenanceConflictError: Maintenance is running, or the snapshot expired meanwhile (retriable).
+        MaintenanceConflictError: Maintenance is running, the snapshot expired meanwhile, or the store gave an old
+            listing (retriable).
         CommitFailedError: The new snapshot could not be committed (retriable).
         StoreError: The store failed (retriable).
     """

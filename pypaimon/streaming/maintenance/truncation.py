@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.maintenance.tags import success_path, tags_of
-from pypaimon.streaming.metadata.snapshots import branch_directory
+from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _LISTINGS = 10
@@ -42,11 +42,17 @@ def later_files(directory: TableDirectory, last: int, others_after: int | None =
         directory: The branch.
         last: The snapshot.
         others_after: The same for changelogs and tags; None: `last`.
+
+    Raises:
+        MaintenanceConflictError: The store gave an old listing, or the table was rolled back meanwhile.
     """
     after = last if others_after is None else others_after
+    hinted = directory.snapshots.hinted_latest_id()
+    ids = directory.snapshots.list_ids()
+    check_listed(directory, hinted, ids)
     tags = sorted((each for each in tags_of(directory) if each.snapshot.id > after), key=lambda each: each.snapshot.id)
     return LaterFiles(
-        tuple(each for each in directory.snapshots.list_ids() if each > last),
+        tuple(each for each in ids if each > last),
         tuple(each for each in directory.snapshots.list_changelog_ids() if each > after),
         tuple(each.name for each in tags),
     )
@@ -78,8 +84,17 @@ def check_listed(directory: TableDirectory, hinted: int | None, ids: Sequence[in
     Raises:
         MaintenanceConflictError: The store gave an old listing, or the table was rolled back meanwhile.
     """
-    if hinted is not None and hinted > ids[-1] and directory.snapshots.refreshed(hinted) is not None:
+    newest = max(ids, default=0)
+    if hinted is not None and hinted > newest and directory.snapshots.refreshed(hinted) is not None:
         raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
+
+
+def listed_snapshots(directory: TableDirectory) -> list[Snapshot]:
+    """All snapshots of a branch, ascending. Raises as `check_listed`."""
+    hinted = directory.snapshots.hinted_latest_id()
+    found = directory.snapshots.list_snapshots()
+    check_listed(directory, hinted, [each.id for each in found])
+    return found
 
 
 def truncate(directory: TableDirectory, last: int, others_after: int | None = None) -> LaterFiles:
@@ -92,9 +107,7 @@ def truncate(directory: TableDirectory, last: int, others_after: int | None = No
         MaintenanceConflictError: The store gave an old listing; nothing was deleted.
     """
     store = directory.store
-    hinted = directory.snapshots.hinted_latest_id()
     found = later_files(directory, last, others_after)
-    check_listed(directory, hinted, (last, *found.snapshots))
     forget_latest(directory)
     # Changelogs first: with its snapshot gone, a reader would take the changelog of a later one for the next changes.
     _delete_changelogs(directory, found.changelogs)

@@ -97,9 +97,9 @@ MERGED_ROWS = 65_536
 """Rows of a batch in a merge, at most, because batches of all its runs are in memory at once."""
 _LARGE_RUNS = 4
 """The batches of all runs of a merge together hold as many rows as those of this many single runs."""
-_MERGED_BYTES, _WIDE_ROW_BYTES = 16 << 20, 1 << 10
-"""The batches of all runs of a merge are about as large if their rows are wide: it copies them. What they are cut from
-is held in addition. Batches of narrower rows are bounded by their number, because smaller ones take longer."""
+_MOST_MERGED_BYTES, _CUT_BYTES = 64 << 20, 16 << 20
+"""Of the batches of all runs of a merge together, which it copies: if they may have more, they are cut to about the
+second. Smaller batches take longer. What they are cut from is held in addition."""
 
 
 def rows_of_batch(runs: int, most: int = MERGED_ROWS) -> int:
@@ -108,9 +108,10 @@ def rows_of_batch(runs: int, most: int = MERGED_ROWS) -> int:
 
 
 def parts_of_run(batch: pa.RecordBatch, runs: int) -> Iterator[pa.RecordBatch]:
-    """A batch of one of the runs of a merge, in parts if its rows are wide. No part is empty."""
-    if batch.nbytes > batch.num_rows * _WIDE_ROW_BYTES:
-        yield from parts(batch, _MERGED_BYTES // min(MOST_RUNS, runs))
+    """A batch of one of these runs of a merge, in parts if it is large. No part is empty."""
+    runs = min(MOST_RUNS, runs)
+    if batch.nbytes > _MOST_MERGED_BYTES // runs:
+        yield from parts(batch, _CUT_BYTES // runs)
     elif batch.num_rows:
         yield batch
 

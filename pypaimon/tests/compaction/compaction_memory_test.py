@@ -62,7 +62,7 @@ def peak(directory: Path, rows: int, options: dict[str, str], *, full: bool) -> 
     return most
 
 
-@pytest.mark.parametrize(("runs", "width", "rows"), [(8, 1, 32_768), (8, 200, 32_768), (8, 2000, 1040), (99, 1, 8192)])
+@pytest.mark.parametrize(("runs", "width", "rows"), [(8, 1, 32_768), (8, 200, 32_768), (32, 1000, 514), (99, 1, 8192)])
 def test_runs_share_the_rows_and_the_bytes_of_a_merge(tmp_path: Path, runs: int, width: int, rows: int) -> None:
     """Of narrow rows as many are merged at once as bring speed, of wide ones as many as memory is for."""
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.string())])

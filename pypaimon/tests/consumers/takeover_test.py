@@ -322,7 +322,7 @@ def test_a_refusal_of_a_store_that_compares_is_repeated_with_the_condition(
     if create:
         store.delete(path)
     seen = None if create else store.look(path, bytes)[1]
-    with server.failing("/d/a", fault, "hang", method="PUT", on_hang=another_one) as left:
+    with server.failing("/d/a", *[fault] * 3, "hang", method="PUT", on_hang=another_one) as left:
         with pytest.raises(ChangedFileError):
             store.replace(path, b"2", seen)
         assert not left

@@ -440,6 +440,18 @@ def test_a_missing_object_whose_first_answer_was_reset_keeps_the_client(server: 
     assert methods(asked) == {"GET": 1}
 
 
+def test_a_store_that_is_busy_meanwhile_decides_nothing(server: S3Server) -> None:
+    """Without the client, writes would have no conditions."""
+    path = server.put("busy", b"x")
+    store = store_of(file_io_of(server))
+    with server.failing("busy", "reset", None, 503, method="GET") as left:
+        assert store.read(path) == b"x"
+        assert not left
+    with server.asked() as asked:
+        assert store.read(path) == b"x"
+    assert methods(asked) == {"GET": 1}
+
+
 def test_what_fails_for_now_or_for_both_decides_nothing(server: S3Server) -> None:
     path = server.put("undecided", b"x")
     store = store_of(file_io_of(server))

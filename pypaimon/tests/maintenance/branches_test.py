@@ -322,6 +322,26 @@ def test_a_tag_that_java_has_made_of_the_same_snapshot_is_not_lost(table: Table)
     assert dry.fork_id is not None and dry.lost_snapshots and "fork" not in dry.lost_tags
 
 
+@pytest.mark.parametrize("of_branch", [False, True])
+def test_a_listing_without_the_latest_snapshot_is_not_believed(table: Table, of_branch: bool) -> None:
+    """Otherwise a commit of the table, or of the branch, would be lost without a word."""
+    create_branch(table.handle(), "b", tag="fork")
+    commit_to(table, "b", 7, 8)
+    file_io = FaultFileIO()
+    latest = Path("branch/branch-b" if of_branch else table.path.name, "snapshot", "snapshot-4")
+
+    def old_listing(call: Call) -> Any:
+        found = call.answer()
+        is_listing = (call.kind, call.name) == ("list", "snapshot")
+        return [each for each in found if not each.path.endswith(str(latest))] if is_listing else found
+
+    file_io.wherever(old_listing)
+    before = small(table.path)
+    with pytest.raises(MaintenanceConflictError, match="snapshot 4 was not listed, but is there"):
+        fast_forward(table.handle(file_io), "b", discard_own_commits=True)
+    assert small(table.path) == before
+
+
 def test_own_commits_are_lost_only_on_demand(table: Table) -> None:
     create_branch(table.handle(), "b", tag="fork")
     commit_to(table, "b", 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -138,10 +139,14 @@ def test_a_batch_whose_end_is_rolled_back_is_not_made_again(table: Table, inside
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_batch_is_made_again_whatever_delays_others(table: Table, inside: bool) -> None:
+@pytest.mark.parametrize("option", [{"streaming__read__snapshot__delay": "1 h"}, {"scan__bounded__watermark": "15"}])
+def test_a_batch_is_made_again_whatever_holds_back_others(table: Table, inside: bool, option: dict[str, str]) -> None:
     begin, end = cut_batch(table, inside)
+    for number in table.ids():
+        path = table.snapshot_path(number)
+        path.write_text(json.dumps({**json.loads(path.read_text()), "watermark": 10 * number}))
     rows = Driver(table, start="earliest").rows(begin, end)
-    again = Driver(table, start="earliest", streaming__read__snapshot__delay="1 h")
+    again = Driver(table, start="earliest", **option)
     assert again.rows(begin, end) == rows
     table.commit([20])
     assert again.latest(end) == end
