@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pypaimon.spark.errors import ErrorContext, readable, readable_errors
-from pypaimon.spark.read.admission import UNLIMITED, default_limit, requested
 from pypaimon.spark.read.offset import Offset
 from pypaimon.spark.spark_versions import ReadLimit, SupportsTriggerAvailableNow
 
@@ -24,7 +23,8 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream in micro-batches, each exactly as it was planned, also after a restart.
 
     Spark makes several of these: one in a process that lives as long as the query, which is asked what to read, and
-    copies that read on the executors. So making one costs nothing, and what lives is not pickled.
+    copies that read on the executors. So making one costs nothing, and what lives is not pickled. The first batch waits
+    for a process that only imports this module and pickles `read`.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
@@ -54,6 +54,8 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @readable
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limits of the options; Spark gives this back with each request."""
+        from pypaimon.spark.read.admission import default_limit
+
         return default_limit(self._live.options.admission)
 
     @readable
@@ -67,6 +69,8 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @readable
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        from pypaimon.spark.read.admission import UNLIMITED, requested
+
         # Spark 4.0 and 4.1 give neither the start nor a limit.
         begin = Offset.from_json(start) if start is not None else self._last or self._live.initial()
         admission = UNLIMITED if start is None else requested(limit, self._live.options.admission)
