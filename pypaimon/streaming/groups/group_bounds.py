@@ -74,6 +74,11 @@ class GroupStart:
             last = max(starts)
             self._planner.position_resolver.resumed(last)
             self._planner.checks.check_reached(last)
+            # One slot may have read a snapshot before a rollback, and another one its successor of the same id.
+            read = dict.fromkeys((start.last_read, start.fingerprint) for start in starts)
+            del read[last.last_read, last.fingerprint]
+            for snapshot_id, fingerprint in read:
+                self._planner.checks.check_fingerprint(snapshot_id, fingerprint)
 
     def check_empty(self, has_begun: bool) -> None:
         """Check that a table without snapshots has not lost those that the group has read, or begins after.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pypaimon.streaming.batches.chunks import BatchChunk
@@ -39,7 +40,8 @@ class GroupReader(ReadingThread):
 
     The slowest cursor reads next, one plan at a time, and two that have reached the same snapshot become one. So the
     rows of each slot come as a stream of that slot alone would return them. Before each plan is handed out the member's
-    slots are checked again: chunks of slots that moved to another member are thrown away.
+    slots are checked again: chunks of slots that moved to another member are thrown away. Before the end is given each
+    cursor checks that the last snapshot that it has read was not rolled back since.
 
     An error is raised by `peek`, after all chunks that were read before it; the next `peek` tries again. Thread-safe.
 
@@ -59,6 +61,8 @@ class GroupReader(ReadingThread):
         self._clock = clock
         self._membership: Membership | None = None
         self._cursors: list[SlotCursor] = []
+        # The cursors as they were when the last snapshot of each was checked at the end.
+        self._checked: list[SlotCursor] = []
         self._reading: SlotCursor | None = None
         self._queue: deque[SlotChunk] = deque()
         self._read_bytes = self._taken_bytes = 0
@@ -173,6 +177,14 @@ class GroupReader(ReadingThread):
         return self._end() is not None
 
     def _end(self) -> EndOfScan | None:
+        end = self._reached_end()
+        if end is not None and self._checked != self._cursors:
+            # The thread checks them, and then wakes the stream.
+            self._changed.notify_all()
+            return None
+        return end
+
+    def _reached_end(self) -> EndOfScan | None:
         member = self._membership
         if member is None or self._queue or not all(cursor.has_ended for cursor in self._cursors):
             return None
@@ -206,10 +218,10 @@ class GroupReader(ReadingThread):
     # ---- the thread ----
 
     def _read(self) -> None:
-        while (cursor := self._next()) is not None:
-            self._look(cursor)
+        while (step := self._next()) is not None:
+            step()
 
-    def _next(self) -> SlotCursor | None:
+    def _next(self) -> Callable[[], None] | None:
         member = self._membership
         if member is None:
             assert self._join is not None
@@ -221,9 +233,10 @@ class GroupReader(ReadingThread):
             while not self._closed:
                 self._update_cursors(member)
                 self._wake()
-                cursor = self._chosen()
-                if cursor is not None:
-                    return cursor
+                if (cursor := self._chosen()) is not None:
+                    return partial(self._look, cursor)
+                if self._error is None and self._checked != self._cursors and self._reached_end() is not None:
+                    return partial(self._check, list(self._cursors))
                 self._changed.wait(self._pause())
         member.leave()
         return None
@@ -251,6 +264,21 @@ class GroupReader(ReadingThread):
                 self._reading = None if chunk.last else cursor
                 self._read_bytes += chunk.size
                 self._queue.append(SlotChunk(chunk, cursor.slots, cursor, self._read_bytes))
+            self._wake()
+
+    def _check(self, cursors: list[SlotCursor]) -> None:
+        error = None
+        try:
+            for cursor in cursors:
+                cursor.check_end()
+        except BaseException as raised:  # noqa: BLE001 (`peek` raises it)
+            error = raised
+        with self._lock:
+            if self._closed or cursors != self._cursors:
+                return
+            if error is None:
+                self._checked = cursors
+            self._error = error
             self._wake()
 
     # ---- with the lock held ----
@@ -359,4 +387,7 @@ class GroupReader(ReadingThread):
 
 
 def _place(position: Position) -> Any:
-    return position.order(), position.phase, position.since, position.base
+    """What positions that one cursor can continue from have in common. After a rollback slots can be at one snapshot of
+    two histories: the cursor of the former one has to find that.
+    """
+    return position.order(), position.fingerprint, position.phase, position.since, position.base

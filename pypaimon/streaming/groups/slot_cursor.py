@@ -79,6 +79,16 @@ class SlotCursor:
         self.read_to = chunk.plan.position if chunk is not None else self._driver.position or self.read_to
         return chunk
 
+    def check_end(self) -> None:
+        """Check, after the end, that the last snapshot is still the one that was read.
+
+        Raises:
+            TableChangedError: The table was rolled back.
+            CorruptTableError: The snapshot cannot be decoded, or may not be read.
+        """
+        checks = self._driver.parts.get().planner.checks
+        checks.check_fingerprint(self.read_to.last_read, self.read_to.fingerprint)
+
     def rest(self) -> None:
         """Release the threads until the next look."""
         self._reader.rest()
