@@ -105,7 +105,7 @@ class TableDiscovery:
                     self._on_gone(name)
                 else:
                     self._state.registry.opening.discard(name)
-                    self._park(name, error, self._state.registry.followed.get(name))
+                    self._state.park(name, error, self._state.registry.followed.get(name))
         else:
             with self._state.lock:
                 if opened is None:
@@ -131,19 +131,13 @@ class TableDiscovery:
         table = registry.followed.get(name)
         if table is not None:
             table.suspicion = None
-            self._park(name, error, table)
+            self._state.park(name, error, table)
         elif registry.place_of(name) is not None:
             # An earlier stream has read it, so that its rows are missed.
-            self._park(name, error, None)
-        elif registry.skipped.get(name) != why:
+            self._state.park(name, error, None)
+        elif registry.failed.pop(name, None) is not None or registry.skipped.get(name) != why:
             registry.skipped[name] = why
-            registry.failed.pop(name, None)
             self._state.emit(TableSkipped(name, why))
-
-    def _park(self, name: str, error: Exception, table: FollowedTable | None) -> None:
-        """With the lock held: the table cannot be opened. Each listing opens parked tables; an error is given once."""
-        if str(self._state.registry.errors.get(name)) != str(error):
-            self._state.park(name, error, table)
 
     def _on_gone(self, name: str) -> None:
         """With the lock held: the table is listed but does not exist. If it was followed, it may have a new name."""
