@@ -348,7 +348,7 @@ class EngineState:
     def first_polls(self) -> int:
         """How many tables wait for their first poll, including those that are not open yet."""
         known = self.registry.followed.keys() | self.registry.failed.keys()
-        return len(self.registry.opening - known | self._unpolled)
+        return len(self.registry.opening.keys() - known | self._unpolled)
 
     def schedule_poll(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
         """Schedule a poll of a table."""

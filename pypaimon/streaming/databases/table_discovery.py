@@ -44,7 +44,7 @@ class TableDiscovery:
             self._on_discovery_error(error)
             return
         with self._state.lock:
-            listed = self._state.registry.listed(names)
+            listed = self._state.registry.listed(names, self._state.clock.monotonic())
             for name in listed.dropped:
                 self._state.emit_dropped(name)
             for table in listed.suspects:
@@ -104,7 +104,7 @@ class TableDiscovery:
                 elif isinstance(error, TableChangedError):
                     self._on_gone(name)
                 else:
-                    self._state.registry.opening.discard(name)
+                    self._state.registry.was_opened(name)
                     self._state.park(name, error, self._state.registry.followed.get(name))
         else:
             with self._state.lock:
@@ -116,10 +116,10 @@ class TableDiscovery:
 
     def _open_again(self, opening: OpenJob) -> None:
         """With the lock held: opening failed, and may succeed later. While a table is being opened, others have to wait
-        with what its name decides; a parked one has been looked at, and the next listing opens it again.
+        with what its name decides; a parked one has been looked at, and a later listing opens it again.
         """
         if self._state.registry.is_parked(opening.name):
-            self._state.registry.opening.discard(opening.name)
+            self._state.registry.was_opened(opening.name)
             return
         again = replace(opening, attempt=opening.attempt + 1)
         self._state.schedule_soon(again, BACKOFF.pause(again.attempt))
@@ -127,7 +127,7 @@ class TableDiscovery:
     def _skip(self, name: str, error: UnsupportedTableError) -> None:
         """With the lock held: the table cannot be followed as it is now."""
         registry, why = self._state.registry, str(error)
-        registry.opening.discard(name)
+        registry.was_opened(name)
         table = registry.followed.get(name)
         if table is not None:
             table.suspicion = None
@@ -149,13 +149,13 @@ class TableDiscovery:
         name, registry, identity = opening.name, self._state.registry, opened.identity
         table, place = registry.followed.get(name), registry.place_of(name)
         if table is not None and table.identity == identity:
-            registry.opening.discard(name)
+            registry.was_opened(name)
             opened.close()
             self._continue_with(table)
             return
         failed = registry.failed.get(name)
         if failed is not None and failed.identity == identity:
-            registry.opening.discard(name)
+            registry.was_opened(name)
             opened.close()
             return
         is_another = place is not None and place.identity != identity
@@ -206,11 +206,11 @@ class TableDiscovery:
                     again = replace(beginning, attempt=beginning.attempt + 1)
                     self._state.schedule_soon(again, BACKOFF.pause(again.attempt))
                 else:
-                    self._state.registry.opening.discard(name)
+                    self._state.registry.was_opened(name)
                     self._state.park(name, error, None, beginning.opened.identity)
             return
         with self._state.lock:
-            self._state.registry.opening.discard(name)
+            self._state.registry.was_opened(name)
             self._state.registry.followed[name] = table
             self._state.schedule_poll(table)
             # `close` may have run before the table was among those that it closes.
