@@ -18,8 +18,9 @@ from pypaimon.streaming.consumers.consumer_manager import (
     Consumer,
     ConsumerInfo,
     consumers_of,
-    is_rolled_back,
+    lost_state,
     matching_ids,
+    snapshots_read,
 )
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.groups.group_directory import group_info, living_member
@@ -64,8 +65,8 @@ Examples:
 def list_command(source: TableSource, choice: TableChoice, form: str) -> int:
     """List every consumer file of TABLE, including those of shards, of members and of first plans.
 
-    `state` is "rolled back" if the table was rolled back to before the consumer's progress: its readers end with an
-    error until it is reset.
+    `state` is "rolled back" if the table was rolled back to before the consumer's progress, or "ahead of the table" if
+    its next snapshot is too great: its readers end with an error until it is reset.
 
     'db.orders_*' stands for the tables that it matches.
     """
@@ -203,7 +204,10 @@ class _Consumers:
         return self.manager.infos(self._snapshots.latest_id())
 
     def records(self, infos: Sequence[ConsumerInfo] | None = None) -> list[Record]:
-        return [_record(self._directory, info) for info in (self.infos() if infos is None else infos)]
+        infos = self.infos() if infos is None else infos
+        # Again, because a running reader may be past the snapshot that was the latest before its file was read.
+        latest, found = self._snapshots.latest_id() if infos else None, snapshots_read(self._directory)
+        return [_record(info, lost_state(info, latest, found)) for info in infos]
 
     def known(self, consumer_id: str) -> list[ConsumerInfo]:
         found = [info for info in self.infos() if info.consumer_id == consumer_id]
@@ -264,17 +268,16 @@ class _Consumers:
         return int(to)
 
 
-def _record(directory: TableDirectory, info: ConsumerInfo) -> Record:
-    is_lost = is_rolled_back(directory, info)
+def _record(info: ConsumerInfo, lost: str | None) -> Record:
     return {
         "consumer": info.name.progress.text,
         "id": info.consumer_id,
         "kind": "group" if info.name.group else "first plan" if info.name.is_pin else "progress",
-        "state": "rolled back" if is_lost else "ok",
+        "state": lost or "ok",
         "shard": _shard(info.name.shard),
         "member": info.name.member,
         "next_snapshot": info.next_snapshot,
-        "lag": None if is_lost else info.lag,
+        "lag": None if lost else info.lag,
         "last_save": info.last_save,
         "owner": info.owner,
     }

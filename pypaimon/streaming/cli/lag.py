@@ -17,7 +17,14 @@ from pypaimon.streaming.cli.options import grouped
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
 from pypaimon.streaming.cli.tables import TableSource, duration, on_view, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
-from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, is_rolled_back, list_consumers
+from pypaimon.streaming.consumers.consumer_manager import (
+    AHEAD,
+    ROLLED_BACK,
+    ConsumerInfo,
+    list_consumers,
+    lost_state,
+    snapshots_read,
+)
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.scanning.lag import Lag
@@ -27,7 +34,7 @@ ALL = "(all)"
 FAILED, NO_CONSUMER = "failed", "no such consumer"
 _NUMBERS = ("snapshots", "rows", "seconds", "next_snapshot", "earliest", "latest", "last_save")
 ABOVE = 3
-_LOST = ("expired", "ahead of the table", "rolled back")
+_LOST = ("expired", AHEAD, ROLLED_BACK)
 """States of consumers that no reader can continue from."""
 _COLUMNS = ("consumer", "state", "snapshots", "rows", "seconds", "next_snapshot", "latest", "last_save")
 _STYLES = {
@@ -196,13 +203,12 @@ def _record(table: ReadableTable, info: ConsumerInfo, scan: StreamScan) -> Recor
 
 
 def _state(table: ReadableTable, info: ConsumerInfo, lag: Lag) -> str:
-    if info.next_snapshot > (lag.latest or 0) + 1:
-        return "ahead of the table"
+    lost = lost_state(info, lag.latest, snapshots_read(TableDirectory.of(table)))
+    if lost is not None:
+        return lost
     if lag.earliest is not None and 0 < info.next_snapshot < lag.earliest:
         return "expired"
-    if is_rolled_back(TableDirectory.of(table), info):
-        return "rolled back"
-    if info.name.is_pin:
+    if info.position.is_inside:
         return "in its first plan"
     return "behind" if lag.snapshots else "caught up"
 

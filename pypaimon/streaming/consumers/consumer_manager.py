@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -20,16 +20,17 @@ from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.fingerprints import is_same_history
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
-from pypaimon.streaming.metadata.snapshots import branch_directory
+from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.json_fields import parse_fields
-from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
+from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position
 from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import ReadableTable
 
 EXPIRED = "expired"
 """The owner of a consumer that maintenance is deleting."""
+AHEAD, ROLLED_BACK = "ahead of the table", "rolled back"
 _LISTINGS = 10
 _LOG = StreamLog(__name__)
 _MAIN = "main"
@@ -110,6 +111,7 @@ class ConsumerInfo:
         lag: Snapshots from the next one to the latest; None if that is not known, or if the consumer is ahead of the
             table.
         fingerprint: Fingerprint of the snapshot before the next one; None if it is not known.
+        start: In a first-plan file the start that it keeps; None if it is not known.
     """
 
     consumer_id: str
@@ -119,6 +121,15 @@ class ConsumerInfo:
     last_save: datetime | None
     lag: int | None
     fingerprint: str | None = None
+    start: Position | None = None
+
+    @property
+    def position(self) -> Position:
+        """Its progress in whichever table is read: inside the snapshot of a first plan, or before the next one."""
+        if self.start is not None:
+            return self.start
+        phase = Phase.FULL if self.name.is_pin else Phase.FOLLOW
+        return Position(UNKNOWN_TABLE, self.next_snapshot, self.fingerprint, phase)
 
 
 class ConsumerManager:
@@ -307,6 +318,7 @@ class ConsumerManager:
                 last_save,
                 _lag(consumer.next_snapshot, latest_id),
                 consumer.fingerprint,
+                consumer.start.position if name.is_pin and consumer.start is not None else None,
             )
             for name, (consumer, last_save) in self._all(listed).items()
         ]
@@ -359,24 +371,32 @@ def list_consumers(table: ReadableTable) -> list[ConsumerInfo]:
     return consumers_of(directory).infos(directory.snapshots.latest_id())
 
 
-def is_rolled_back(directory: TableDirectory, info: ConsumerInfo) -> bool:
-    """Whether a consumer has read another snapshot before its next one, or its first plan one that is gone.
+def lost_state(info: ConsumerInfo, latest_id: int | None, found: Callable[[int], Snapshot | None]) -> str | None:
+    """Why readers of a consumer end with an error: the last snapshot that it has read, also in part, is gone.
 
-    That is an error for its readers.
+    Args:
+        latest_id: The latest snapshot, which must be read after the consumer's file; None without one.
+        found: Finds a snapshot by its id. It is asked at most once, and only if a fingerprint is known.
 
-    False if that is not known. One request if the consumer's file holds a fingerprint, and another one if that snapshot
-    has expired.
+    Returns:
+        "rolled back"; or "ahead of the table", if it is not known whether the consumer has read anything; None if
+        neither is known.
     """
-    if info.name.is_pin and info.next_snapshot and info.lag == 0:
-        # A pin names the snapshot that is read, not the one after it.
-        return True
-    if info.fingerprint is None or info.next_snapshot < 2:
-        return False
+    position = info.position
+    if position.last_read > (latest_id or 0):
+        return ROLLED_BACK if position.is_inside or position.fingerprint is not None else AHEAD
+    if position.fingerprint is None or position.last_read < 1:
+        return None
     try:
-        before = SnapshotRangeValidator(directory, with_changelogs=True).found(info.next_snapshot - 1)
+        read = found(position.last_read)
     except CorruptTableError:
-        return False
-    return before is not None and not is_same_history(info.fingerprint, before.fingerprint)
+        return None
+    return None if read is None or is_same_history(position.fingerprint, read.fingerprint) else ROLLED_BACK
+
+
+def snapshots_read(directory: TableDirectory) -> Callable[[int], Snapshot | None]:
+    """Finds snapshots for `lost_state`: one request each, and another one if the snapshot has expired."""
+    return SnapshotRangeValidator(directory, with_changelogs=True).found
 
 
 def last_write(status: Any) -> datetime | None:

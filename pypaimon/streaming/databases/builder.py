@@ -333,7 +333,7 @@ def _configure_for_copy(builder: StreamReadBuilder) -> None:
 def _pattern(name: str, text: str | None) -> re.Pattern[str] | None:
     if text is None:
         return None
-    if "$branch_" in text:
+    if name == "include" and "$branch_" in text:
         raise StreamConfigError(
             f"{name}={text!r}: a database lists tables, not their branches: read a branch by its name, as a table."
         )

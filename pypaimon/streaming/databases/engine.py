@@ -186,10 +186,12 @@ class DatabaseEngine:
             StreamConfigError: The table is not parked.
         """
         with self._state.lock:
-            table = self._state.registry.followed.get(name)
-            if self._state.registry.failed.pop(name, None) is not None:
-                self._state.registry.opening.add(name)
-                self._state.schedule_soon(OpenJob(name, is_new=True))
+            registry = self._state.registry
+            table = registry.followed.get(name)
+            if name in registry.failed:
+                opening = registry.retried(name)
+                if opening is not None:
+                    self._state.schedule_soon(opening)
             elif table is not None and table.error is not None:
                 table.error = None
                 self._state.emit(TableRecovered(name))

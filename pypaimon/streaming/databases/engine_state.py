@@ -348,7 +348,7 @@ class EngineState:
     def first_polls(self) -> int:
         """How many tables wait for their first poll, including those that are not open yet."""
         known = self.registry.followed.keys() | self.registry.failed.keys()
-        return len(self.registry.opening - known | self._unpolled)
+        return len(self.registry.opening.keys() - known | self._unpolled)
 
     def schedule_poll(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
         """Schedule a poll of a table."""
@@ -385,15 +385,24 @@ class EngineState:
     def park(self, name: str, error: Exception, table: FollowedTable | None, identity: str | None = None) -> None:
         """Stop reading a table until `retry`, or until another table has its name.
 
+        An error of the same kind as before is not reported again.
+
         Args:
             table: Its stream, if it has one.
             identity: Of a table without a stream, if it could be opened.
         """
+        known = self.registry.errors.get(name)
         if table is None:
+            former = self.registry.failed.get(name)
+            if identity is None and former is not None:
+                identity = former.identity
             self.registry.failed[name] = FailedTable(error, identity)
         else:
             table.error = error
             self.rows.pass_over(table)
+        # Parked tables are opened again and again. Messages of the same error differ, for example by a request id.
+        if type(known) is type(error):
+            return
         _LOG.warning(
             "table_parked",
             "stopped reading the table because of an error that will not pass: %(error)s",

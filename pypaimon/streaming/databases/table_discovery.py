@@ -44,7 +44,7 @@ class TableDiscovery:
             self._on_discovery_error(error)
             return
         with self._state.lock:
-            listed = self._state.registry.listed(names)
+            listed = self._state.registry.listed(names, self._state.clock.monotonic())
             for name in listed.dropped:
                 self._state.emit_dropped(name)
             for table in listed.suspects:
@@ -104,8 +104,8 @@ class TableDiscovery:
                 elif isinstance(error, TableChangedError):
                     self._on_gone(name)
                 else:
-                    self._state.registry.opening.discard(name)
-                    self._park(name, error, self._state.registry.followed.get(name))
+                    self._state.registry.was_opened(name)
+                    self._state.park(name, error, self._state.registry.followed.get(name))
         else:
             with self._state.lock:
                 if opened is None:
@@ -116,10 +116,10 @@ class TableDiscovery:
 
     def _open_again(self, opening: OpenJob) -> None:
         """With the lock held: opening failed, and may succeed later. While a table is being opened, others have to wait
-        with what its name decides; a parked one has been looked at, and the next listing opens it again.
+        with what its name decides; a parked one has been looked at, and a later listing opens it again.
         """
         if self._state.registry.is_parked(opening.name):
-            self._state.registry.opening.discard(opening.name)
+            self._state.registry.was_opened(opening.name)
             return
         again = replace(opening, attempt=opening.attempt + 1)
         self._state.schedule_soon(again, BACKOFF.pause(again.attempt))
@@ -127,23 +127,17 @@ class TableDiscovery:
     def _skip(self, name: str, error: UnsupportedTableError) -> None:
         """With the lock held: the table cannot be followed as it is now."""
         registry, why = self._state.registry, str(error)
-        registry.opening.discard(name)
+        registry.was_opened(name)
         table = registry.followed.get(name)
         if table is not None:
             table.suspicion = None
-            self._park(name, error, table)
+            self._state.park(name, error, table)
         elif registry.place_of(name) is not None:
             # An earlier stream has read it, so that its rows are missed.
-            self._park(name, error, None)
-        elif registry.skipped.get(name) != why:
+            self._state.park(name, error, None)
+        elif registry.failed.pop(name, None) is not None or registry.skipped.get(name) != why:
             registry.skipped[name] = why
-            registry.failed.pop(name, None)
             self._state.emit(TableSkipped(name, why))
-
-    def _park(self, name: str, error: Exception, table: FollowedTable | None) -> None:
-        """With the lock held: the table cannot be opened. Each listing opens parked tables; an error is given once."""
-        if str(self._state.registry.errors.get(name)) != str(error):
-            self._state.park(name, error, table)
 
     def _on_gone(self, name: str) -> None:
         """With the lock held: the table is listed but does not exist. If it was followed, it may have a new name."""
@@ -155,13 +149,13 @@ class TableDiscovery:
         name, registry, identity = opening.name, self._state.registry, opened.identity
         table, place = registry.followed.get(name), registry.place_of(name)
         if table is not None and table.identity == identity:
-            registry.opening.discard(name)
+            registry.was_opened(name)
             opened.close()
             self._continue_with(table)
             return
         failed = registry.failed.get(name)
         if failed is not None and failed.identity == identity:
-            registry.opening.discard(name)
+            registry.was_opened(name)
             opened.close()
             return
         is_another = place is not None and place.identity != identity
@@ -212,11 +206,11 @@ class TableDiscovery:
                     again = replace(beginning, attempt=beginning.attempt + 1)
                     self._state.schedule_soon(again, BACKOFF.pause(again.attempt))
                 else:
-                    self._state.registry.opening.discard(name)
+                    self._state.registry.was_opened(name)
                     self._state.park(name, error, None, beginning.opened.identity)
             return
         with self._state.lock:
-            self._state.registry.opening.discard(name)
+            self._state.registry.was_opened(name)
             self._state.registry.followed[name] = table
             self._state.schedule_poll(table)
             # `close` may have run before the table was among those that it closes.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pypaimon.streaming.databases.followed_table import FollowedTable, begin_of
-from pypaimon.streaming.databases.jobs import OpenJob
+from pypaimon.streaming.databases.jobs import BACKOFF, OpenJob
 from pypaimon.streaming.databases.lag import TableLag
 from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.errors import TableMissingError
@@ -58,6 +59,18 @@ class FailedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class _Missing:
+    """A table that listings lack, or whose name another table has.
+
+    Attributes:
+        since: The number of the first listing after which an opening finds the table under its new name.
+    """
+
+    identity: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """What follows from a listing.
 
@@ -75,8 +88,8 @@ class Listed:
 class TableRegistry:
     """What is known of each table, by name. Not thread-safe; no IO.
 
-    Tables are recognised by their identity. A table that a listing lacks is missing until the next listing, because it
-    may be found under another name. If it is not, it was dropped.
+    Tables are recognised by their identity. A table that a listing lacks may be found under another name: one that the
+    next listing has too. When each of these names was opened, it was dropped.
 
     Args:
         places: The positions of an earlier stream, by name; None without one.
@@ -84,7 +97,7 @@ class TableRegistry:
     Attributes:
         followed: The streams of tables.
         places: The position in each table, including missing ones.
-        opening: Names of tables that are being opened.
+        opening: Names of tables that are being opened, with the number of the listing that asked for it.
         skipped: Tables that cannot be followed, with the reason.
         failed: Tables that are parked without a stream.
         rounds: The number of listings so far.
@@ -95,13 +108,12 @@ class TableRegistry:
         self._given = None if places is None else frozenset(places)
         self.followed: dict[str, FollowedTable] = {}
         self.places: dict[str, TablePosition] = dict(places or {})
-        self.opening: set[str] = set()
+        self.opening: dict[str, int] = {}
         self.skipped: dict[str, str] = {}
         self.failed: dict[str, FailedTable] = {}
         self.rounds = 0
         self.lost: Exception | None = None
-        # Identities of missing tables, by name.
-        self._missing: dict[str, str] = {}
+        self._missing: dict[str, _Missing] = {}
         # Missing tables whose name another table has now.
         self._replaced: set[str] = set()
         # Tables that were dropped or renamed, until the caller has received the event.
@@ -110,6 +122,10 @@ class TableRegistry:
         self._gone: set[str] = set()
         # The identity of the table that was last seen under each name.
         self._seen: dict[str, str] = {}
+        # The number of the listing that asked for the last completed opening of each listed name.
+        self._opened: dict[str, int] = {}
+        # How often parked and skipped tables were opened in a row, and when they are due again.
+        self._repeated: dict[str, tuple[int, float]] = {}
 
     @property
     def errors(self) -> dict[str, Exception]:
@@ -129,7 +145,7 @@ class TableRegistry:
 
     def progress(self) -> dict[str, TableProgress]:
         """The progress in each table, including tables that are being opened."""
-        found = {name: TableProgress(None) for name in self.opening - self.skipped.keys()}
+        found = {name: TableProgress(None) for name in self.opening.keys() - self.skipped.keys()}
         found |= {name: TableProgress(None, error=table.error) for name, table in self.failed.items()}
         for name, table in self.followed.items():
             place = self.places.get(name)
@@ -149,13 +165,12 @@ class TableRegistry:
         """Whether a table is followed and not suspected of being a different table."""
         return self.followed.get(table.name) is table and table.suspicion is None
 
-    def listed(self, names: set[str]) -> Listed:
-        """Take the names of a listing."""
+    def listed(self, names: set[str], now: float) -> Listed:
+        """Take the names of a listing, at a time of a clock that never goes back."""
         self.rounds += 1
         self.lost = None
         there = names - self._gone
         self._gone &= names
-        dropped = self._dropped(there)
         suspects = []
         for name, place in self.places.items():
             if name in there or name in self._missing or name in self.opening or name in self._leaving:
@@ -164,28 +179,47 @@ class TableRegistry:
             if table is not None:
                 table.suspicion = table.suspicion or TableMissingError(name)
                 suspects.append(table)
-            self._missing[name] = place.identity
-        for name in self.skipped.keys() - names:
-            del self.skipped[name]
-        # Nothing polls a table that is parked or was skipped, so only opening it finds that another one has its name.
-        known = {name for name, table in self.followed.items() if table.suspicion is None and table.error is None}
-        known |= self.opening
-        return Listed([self.new_opening(name) for name in sorted(names - known)], dropped, suspects)
+            self._missing[name] = _Missing(place.identity, self.rounds)
+        of_names: tuple[dict[str, Any], ...] = (self.skipped, self._opened, self._repeated)
+        for known in of_names:
+            for name in known.keys() - names:
+                del known[name]
+        openings = self._openings(names, now)
+        return Listed(openings, self._dropped(there), suspects)
+
+    def _openings(self, names: set[str], now: float) -> list[OpenJob]:
+        """The listed tables to open: those that are not followed, or not read.
+
+        Nothing polls a table that is parked or was skipped, so only opening it finds that another one has its name. It
+        is opened after increasing pauses, and once for each table that is missing, which it may be.
+        """
+        healthy = {name for name, table in self.followed.items() if table.suspicion is None and table.error is None}
+        for name in healthy & self._repeated.keys():
+            del self._repeated[name]
+        newest = max((missing.since for missing in self._missing.values()), default=0)
+        found = []
+        for name in sorted(names - healthy - self.opening.keys()):
+            table = self.followed.get(name)
+            if name in self.failed or name in self.skipped or (table is not None and table.error is not None):
+                times, due = self._repeated.get(name, (0, now))
+                if now >= due:
+                    self._repeated[name] = times + 1, now + BACKOFF.pause(times + 1)
+                elif self._opened.get(name, 0) >= newest:
+                    continue
+            found.append(self.new_opening(name))
+        return found
 
     def _dropped(self, there: set[str]) -> list[str]:
-        """Tables that were missing at the previous listing too, unless one that has to be opened may be such a table.
-
-        Tables that are parked or were skipped are opened after each listing, and hold up nothing.
-        """
-        known = self.followed.keys() | self.failed.keys() | self.skipped.keys() | self.places.keys()
-        may_be_found = bool(self.opening or there - known)
+        """Tables that the previous listing lacked too, unless one that is being opened may be such a table."""
+        ruled_out = min((self._ruled_out(name) for name in self.opening if name not in self._seen), default=self.rounds)
+        being_opened = {self._seen[name] for name in self.opening.keys() & self._seen.keys()}
         found = []
-        for name in list(self._missing):
+        for name, missing in list(self._missing.items()):
             if name in self._replaced:
                 continue
             if name in there:
                 del self._missing[name]
-            elif not may_be_found:
+            elif missing.since < self.rounds and ruled_out >= missing.since and missing.identity not in being_opened:
                 del self._missing[name]
                 found.append(name)
         # Tables that could never be opened.
@@ -193,11 +227,31 @@ class TableRegistry:
         self._leaving.update(found)
         return found
 
+    def _ruled_out(self, name: str) -> int:
+        """The last listing for which a name that is being opened has none of the tables that were missing by then.
+
+        A table that a listing lacks has its new name in the next one, so it has no name that appears later.
+        """
+        return self._opened.get(name, self.opening[name] - 2)
+
     def new_opening(self, name: str) -> OpenJob:
-        """The job that opens a table. A table that appears while others are already followed is new."""
-        self.opening.add(name)
+        """The job that opens a table. One that appears while others are already followed, or failed to open, is new."""
+        self.opening[name] = self.rounds
         self._seen.pop(name, None)
-        return OpenJob(name, self.rounds > 1 or (self._given is not None and name not in self._given))
+        is_later = self.rounds > 1 or name in self._opened
+        return OpenJob(name, is_later or (self._given is not None and name not in self._given))
+
+    def retried(self, name: str) -> OpenJob | None:
+        """Forget the error of a table without a stream; returns the job that opens it, None if one is under way."""
+        del self.failed[name]
+        self._repeated.pop(name, None)
+        return None if name in self.opening else self.new_opening(name)
+
+    def was_opened(self, name: str) -> None:
+        """Note that an opening is complete, whatever came of it."""
+        asked = self.opening.pop(name, None)
+        if asked is not None:
+            self._opened[name] = asked
 
     def place_of(self, name: str) -> TablePosition | None:
         """The position in the table of this name; None without one, or if the table was just dropped or renamed."""
@@ -205,7 +259,7 @@ class TableRegistry:
 
     def is_gone(self, name: str) -> bool:
         """Note that a listed table does not exist; returns whether it was known before."""
-        self.opening.discard(name)
+        self.was_opened(name)
         self._gone.add(name)
         return name in self.places
 
@@ -217,8 +271,9 @@ class TableRegistry:
 
     def is_replaced(self, name: str) -> None:
         """Note that another table has the name now: the former one may be found under another name."""
-        self._missing[name] = self.places[name].identity
-        self._replaced.add(name)
+        if name not in self._replaced:
+            self._missing[name] = _Missing(self.places[name].identity, self.rounds + 1)
+            self._replaced.add(name)
 
     def is_leaving(self, name: str) -> None:
         """Note that the table was dropped or renamed; `forget` follows when the caller has received the event."""
@@ -240,16 +295,15 @@ class TableRegistry:
         name = opening.name
         if opening.since is None or self.rounds < opening.since + 2:
             return False
-        unknown = (self.opening | self._gone) - self._missing.keys() - self._leaving - {name}
+        unknown = (self.opening.keys() | self._gone) - self._missing.keys() - self._leaving - {name}
         if any(self.places[other].identity == identity for other in unknown & self.places.keys()):
             return False
         place = self.place_of(name)
-        return place is None or not any(self._may_have(other, place.identity) for other in self.opening - {name})
-
-    def _may_have(self, name: str, identity: str) -> bool:
-        """Whether a table may have moved to a name that is being opened."""
-        seen = self._seen.get(name)
-        return seen is None or (seen == identity and self.place_of(name) is None)
+        others = self.opening.keys() - (self._replaced & self._seen.keys()) - {name}
+        return place is None or all(
+            self._ruled_out(other) > opening.since if other not in self._seen else self._seen[other] != place.identity
+            for other in others
+        )
 
     def former_name(self, identity: str) -> str | None:
         """The former name of a table that appears under a new name; None if it is a new table.
@@ -257,7 +311,7 @@ class TableRegistry:
         From here on the former name `is_leaving`.
         """
         # Tables that were created in the same millisecond have the same identity, and cannot be distinguished.
-        same = [name for name, missing in self._missing.items() if missing == identity]
+        same = [name for name, missing in self._missing.items() if missing.identity == identity]
         if len(same) != 1:
             return None
         self.is_leaving(same[0])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, lost_state
 from pypaimon.streaming.doctor.examination import Examination
 from pypaimon.streaming.doctor.findings import Finding, Level, age, count
-from pypaimon.streaming.metadata.fingerprints import is_same_history
 
 _DAY_MILLIS = 86_400_000
 _RENEWED = 2
@@ -68,8 +67,9 @@ def consumers(seen: Examination) -> Iterator[Finding]:
 
 
 def _lost(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding | None:
-    wanted = info.next_snapshot
-    if wanted > seen.latest_id + 1:
+    wanted, read = info.next_snapshot, info.position.last_read
+    lost = lost_state(info, seen.latest_id, seen.known.get)
+    if lost is not None and read > seen.latest_id:
         text = f"{_title(info)} wants snapshot {wanted}, and the latest is {seen.latest_id}: the table was rolled back "
         advice = "Find out what happened, then run: paimon-stream consumers reset ... --to latest (or an id)."
         return Finding(Level.PROBLEM, f"{text}or re-created.", advice, facts)
@@ -78,11 +78,8 @@ def _lost(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Fi
         text += f"but those before {seen.first_id} have expired."
         advice = "Continue with --on-expired (with_on_expired): full reads the state again, earliest leaves a gap."
         return Finding(Level.PROBLEM, text, advice, facts)
-    before = seen.known.get(wanted - 1)
-    if before is not None and not is_same_history(info.fingerprint, before.fingerprint):
-        text = (
-            f"{_title(info)} has read a different snapshot {before.id} than the current one: the table was rolled back."
-        )
+    if lost is not None:
+        text = f"{_title(info)} has read a different snapshot {read} than the current one: the table was rolled back."
         advice = "Decide what to undo after its readers, then run: paimon-stream consumers reset."
         return Finding(Level.PROBLEM, text, advice, facts)
     return None
@@ -103,7 +100,7 @@ def _threatened(seen: Examination, info: ConsumerInfo, facts: dict[str, object])
 
 def _progress(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding:
     unread = seen.latest_id + 1 - max(info.next_snapshot, seen.first_id)
-    if info.name.is_pin:
+    if info.position.is_inside:
         text = f"{_title(info)} is in its first plan, and keeps snapshot {info.next_snapshot}."
         level = Level.OK
     elif not unread:

@@ -239,6 +239,9 @@ class _Examiner:
         manager = consumers_of(directory)
         listed = directory.store.list_written(manager.directory)
         consumers = self._tried("consumers", lambda: manager.infos(max(ids, default=0), listed)) or []
+        if any(each.position.last_read > max(ids, default=0) for each in consumers):
+            # A running reader may be past the snapshot that was the latest before its file was read.
+            ids = directory.snapshots.list_ids()
         tags = self._tried("tags", lambda: tags_of(directory)) or ()
         known = self._snapshots(ids, consumers)
         latest = known.get(max(ids, default=0))
@@ -300,7 +303,8 @@ class _Examiner:
 
     def _snapshots(self, ids: Sequence[int], consumers: Sequence[ConsumerInfo]) -> dict[int, Snapshot]:
         there = set(ids)
-        read = {each.next_snapshot - 1 for each in consumers if each.fingerprint is not None}
+        positions = (each.position for each in consumers)
+        read = {each.last_read for each in positions if each.fingerprint is not None}
         wanted = {*ids[:1], *ids[-MOST_RECENT:], *(each.next_snapshot for each in consumers), *read} & there
         snapshots = self._directory.snapshots
         with suppress(CorruptTableError):

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import StreamReadBuilder, TableChangedError
+from pypaimon.streaming import StreamReadBuilder, TableChangedError, list_consumers
 from pypaimon.streaming.doctor.checks import diagnose
 from pypaimon.streaming.doctor.findings import Level
 from support import programs
@@ -112,6 +113,64 @@ def test_the_program_shows_it(
     follow(bounded(table))
     table.rollback(3)
     table.commit_each(range(100, 105))
+    shows_that_it_was_rolled_back(table, capsys)
+
+
+@pytest.mark.parametrize("later_commits", [0, 2, 5])
+def test_the_program_shows_that_the_snapshot_of_a_first_plan_is_gone(
+    table: Table, later_commits: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with table.builder().with_consumer_id("etl", commit="manual").open_sync() as stream:
+        next(stream)
+    (info,) = list_consumers(table.handle())
+    assert info.name.is_pin and info.start is not None
+    table.rollback(3)
+    table.commit_each(range(100, 100 + later_commits))
+    shows_that_it_was_rolled_back(table, capsys)
+
+
+@pytest.mark.parametrize("start", ["latest", "latest-full"])
+def test_the_program_shows_a_start_that_other_shards_have_not_begun(
+    table: Table, start: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys(bounded(table).with_start(start).with_consumer_id("etl").with_shard(0, 2))
+    program, name = Program(table.path.parent.parent, capsys), table.handle().identifier.get_full_name()
+    measured = program("lag", name, "--format", "json", "--max-lag", "1")
+    waiting = "caught up" if start == "latest" else "in its first plan"
+    states = {each["consumer"]: each["state"] for each in measured.records}
+    assert (measured.code, states) == (0, {"etl": waiting, "etl.shard-0-of-2": "caught up"})
+    listed = program("consumers", "list", name, "--format", "json").records
+    assert [each["state"] for each in listed] == ["ok", "ok"]
+    findings = [each for each in diagnose(table.handle()).findings if each.check == "consumers"]
+    assert [each.level for each in findings] == [Level.OK, Level.OK]
+
+
+def test_the_program_shows_no_loss_of_a_reader_that_advances_at_that_moment(
+    table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(bounded(table))
+    program, name = Program(table.path.parent.parent, capsys), table.handle().identifier.get_full_name()
+    listing, commits = LocalFileIO.list_status, list[int]()
+
+    def advance(file_io: Any, path: str) -> Any:
+        if path.endswith("/consumer") and commits:
+            later = commits.copy()
+            commits.clear()
+            table.commit_each(later)
+            assert plain(bounded(table)) == later
+        return listing(file_io, path)
+
+    monkeypatch.setattr(LocalFileIO, "list_status", advance)
+    commits += [10, 11]
+    assert program("consumers", "list", name, "--format", "json").records[0]["state"] == "ok"
+    commits += [12, 13]
+    assert program("lag", name, "--format", "json").records[0]["state"] == "caught up"
+    commits += [14, 15]
+    (finding,) = (each for each in diagnose(table.handle()).findings if each.check == "consumers")
+    assert (finding.level, commits) == (Level.OK, [])
+
+
+def shows_that_it_was_rolled_back(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     program, name = Program(table.path.parent.parent, capsys), table.handle().identifier.get_full_name()
     listed = program("consumers", "list", name, "--format", "json").records
     assert {(each["state"], each["lag"]) for each in listed} == {("rolled back", None)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import BlockingDatabaseStream, CorruptTableError, list_consumers
+from pypaimon.streaming import BlockingDatabaseStream, CorruptTableError, UnsupportedTableError, list_consumers
 from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableDropped, TableFailed, TableRenamed
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, is_drawn
@@ -151,6 +151,46 @@ def test_another_error_of_a_parked_table_is_reported_once(database: Database) ->
         database.create("b", 2)
         assert keys(next(stream)) == [2]
     assert [type(each.error) for each in told if isinstance(each, TableFailed)] == [ValueError, CorruptTableError]
+
+
+def test_a_failed_table_that_a_listing_opens_is_not_opened_twice_for_a_retry(database: Database) -> None:
+    for name in "ab":
+        database.create(name, 1)
+    doors, told = Doors(database.catalog), list[DatabaseEvent]()
+    doors.fail["a"] = ValueError("it cannot be opened")
+    with database.stream(catalog=doors).with_on_event(told.append).open_sync() as stream:
+        state = stream._engine._state
+        assert keys(next(stream)) == [1]
+        until(lambda: "a" in stream.failed)
+
+        def is_under_way() -> bool:
+            with state.lock:
+                return "a" in state.registry.opening and state.openings.next_due() is None
+
+        with doors.opening:
+            doors.fail.clear()
+            until(is_under_way)
+            with state.lock:
+                stream.retry("a")
+                assert state.openings.next_due() is None
+        assert rows_until(stream, ("a", 1)) == Counter([("a", 1)])
+    assert told.count(TableAdded("a")) == 1
+
+
+def test_a_table_that_failed_and_cannot_be_followed_is_not_failed_any_more(database: Database) -> None:
+    for name in "ab":
+        database.create(name, 1)
+    doors = Doors(database.catalog)
+    skipped = doors.fail["a"] = UnsupportedTableError("it cannot be followed")
+    with database.stream(catalog=doors).open_sync() as stream:
+        registry = stream._engine._state.registry
+        assert keys(next(stream)) == [1]
+        until(lambda: "a" in registry.skipped)
+        doors.fail["a"] = ValueError("it cannot be opened")
+        until(lambda: "a" in stream.failed)
+        doors.fail["a"] = skipped
+        until(lambda: "a" not in stream.failed)
+        assert registry.skipped == {"a": str(skipped)}
 
 
 @pytest.mark.parametrize("why", ["cannot be opened", "cannot start"])

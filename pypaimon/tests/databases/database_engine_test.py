@@ -13,8 +13,9 @@ from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS, EngineState, Item
-from pypaimon.streaming.databases.events import TableAdded
+from pypaimon.streaming.databases.events import TableAdded, TableFailed
 from pypaimon.streaming.databases.jobs import EngineSettings, OnTableError
+from pypaimon.streaming.databases.table_registry import FailedTable
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from support.tables.databases import Database, keys
 
@@ -78,6 +79,16 @@ def test_a_table_is_closed_while_others_use_the_state() -> None:
     finally:
         table.may_end.set()
         thread.join(LONG)
+
+
+def test_an_error_of_a_parked_table_is_reported_once_and_its_identity_is_kept() -> None:
+    state = EngineState(SETTINGS, Clock())
+    errors = [ValueError("request 1"), ValueError("request 2"), TypeError("request 3")]
+    state.park("t", errors[0], None, "its identity")
+    for error in errors[1:]:
+        state.park("t", error, None)
+        assert state.registry.failed["t"] == FailedTable(error, "its identity")
+    assert [each.event for each in state.pending_events] == [TableFailed("t", errors[0]), TableFailed("t", errors[2])]
 
 
 class _Closing:

@@ -504,3 +504,8 @@ def test_the_first_changes_of_a_new_table_may_be_in_a_long_lived_changelog(datab
             assert stream.poll(0.05) is None
         aside.rename(database.home / "old")
         assert [keys(batch) for batch in (stream.poll(30), stream.poll(30)) if batch] == [[2], [3]]
+
+
+def test_a_branch_may_be_named_among_the_tables_that_are_left_out(database: Database) -> None:
+    database.create("t", 1)
+    assert read(database.stream(exclude=r"x|.*\$branch_.*")) == [("t", [1])]
