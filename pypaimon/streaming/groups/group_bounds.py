@@ -78,7 +78,8 @@ class GroupStart:
             read = dict.fromkeys((start.last_read, start.fingerprint) for start in starts)
             del read[last.last_read, last.fingerprint]
             for snapshot_id, fingerprint in read:
-                self._planner.checks.check_fingerprint(snapshot_id, fingerprint)
+                if fingerprint is not None:
+                    self._planner.checks.check_fingerprint(snapshot_id, fingerprint)
 
     def check_empty(self, has_begun: bool) -> None:
         """Check that a table without snapshots has not lost those that the group has read, or begins after.

@@ -349,6 +349,7 @@ class GroupReader(ReadingThread):
         self._queue = deque(each for each in self._queue if each.cursor is not cursor)
         if self._reading is cursor:
             self._reading = None
+        self._checked = []
         cursor.close()
 
     def _chosen(self) -> SlotCursor | None:

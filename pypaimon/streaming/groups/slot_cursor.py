@@ -87,7 +87,10 @@ class SlotCursor:
             CorruptTableError: The snapshot cannot be decoded, or may not be read.
         """
         checks = self._driver.parts.get().planner.checks
-        checks.check_fingerprint(self.read_to.last_read, self.read_to.fingerprint)
+        last, fingerprint = self.read_to.last_read, self.read_to.fingerprint
+        if fingerprint is not None and checks.check_fingerprint(last, fingerprint) is None:
+            # It has expired, unless the table ends before it.
+            checks.check_reached(self.read_to)
 
     def rest(self) -> None:
         """Release the threads until the next look."""

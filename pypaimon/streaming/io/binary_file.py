@@ -7,16 +7,19 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from pypaimon.streaming.io.io_requests import one_request
+
 
 def read_fully(stream: Any, size: int | None = -1) -> bytes:
     """Read this many bytes, or fewer at the end of the file; None or a negative number reads all.
 
-    A stream may give less at once than it has, which others take for the end of the file.
+    A stream may give fewer at once than it has, which others take for the end of the file. Each read is a request.
     """
-    wanted = None if size is None or size < 0 else size
-    data = bytes(stream.read(size))
-    while data and (wanted is None or len(data) < wanted):
-        more = stream.read(-1 if wanted is None else wanted - len(data))
+    with one_request():
+        data = bytes(stream.read(size))
+    while size is not None and 0 < len(data) < size:
+        with one_request():
+            more = stream.read(size - len(data))
         if not more:
             break
         data += bytes(more)

@@ -84,8 +84,7 @@ class MarkedStream(BinaryFile):
 
     def read(self, size: int | None = -1) -> bytes:
         """Read this many bytes, or fewer at the end of the file; None or a negative number reads all."""
-        with one_request():
-            return read_fully(self._stream, size)
+        return read_fully(self._stream, size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         with one_request():

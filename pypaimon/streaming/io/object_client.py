@@ -36,7 +36,7 @@ class NotServedError(Exception):
 
 
 class BusyError(OSError):
-    """The store cannot serve the request at present (429, 5xx)."""
+    """The store cannot serve the request at present (429, 5xx; 409 to a replacement)."""
 
 
 @dataclass(frozen=True, slots=True)

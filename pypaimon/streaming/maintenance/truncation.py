@@ -115,7 +115,7 @@ def truncate(directory: TableDirectory, last: int, others_after: int | None = No
     for number in reversed(found.snapshots):
         store.delete(directory.snapshots.get_snapshot_path(number))
     for _ in range(_LISTINGS):
-        stale = _stale(directory, last)
+        stale = _stale(directory, last, deleted)
         for number in reversed(stale):
             store.delete(directory.snapshots.get_snapshot_path(number))
         deleted += stale
@@ -142,13 +142,20 @@ def _hint(directory: TableDirectory, name: str) -> str:
     return f"{branch_directory(directory.table.table_path, directory.branch)}/snapshot/{name}"
 
 
-def _stale(directory: TableDirectory, last: int) -> list[int]:
-    """Later snapshots that follow one that is gone. One that follows the last snapshot is a new commit."""
+def _stale(directory: TableDirectory, last: int, deleted: Sequence[int]) -> list[int]:
+    """Later snapshots that follow one that is gone, ascending. One that follows the last snapshot is a new commit.
+
+    Those that were deleted, and the one after them, are asked for if they are not listed, because a commit may have
+    taken the id of one, and the listing may be old.
+    """
+    listed = {each for each in directory.snapshots.list_ids() if each > last}
+    asked = {*deleted, max(deleted, default=last) + 1} - listed
+    answers = {each: directory.snapshots.begin_refresh(each) for each in asked}
+    later = listed | {each for each, answer in answers.items() if answer() is not None}
     following = last + 1
-    later = [each for each in directory.snapshots.list_ids() if each > last]
     while following in later:
         following += 1
-    return [each for each in later if each > following]
+    return sorted(each for each in later if each > following)
 
 
 def _tags_of_lost_snapshots(directory: TableDirectory, after: int) -> list[str]:

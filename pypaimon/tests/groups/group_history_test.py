@@ -138,3 +138,13 @@ def test_a_member_that_joins_checks_all_slots_and_not_only_the_first_of_the_fast
     for positions in ((before, after), (after, before)):
         with pytest.raises(TableChangedError, match=LOST):
             check(*positions)
+
+
+def test_an_end_that_was_rolled_back_without_new_commits_is_found(table: Table) -> None:
+    with member(table, snapshot_id=SNAPSHOTS) as stream:
+        for _ in range(SNAPSHOTS):
+            batch = next(stream)
+        table.rollback(KEPT)
+        with pytest.raises(TableChangedError, match=f"rolled back, or is being dropped: it ends at snapshot {KEPT}"):
+            batch.commit()
+            next(stream)
