@@ -143,8 +143,9 @@ def test_a_member_that_joins_checks_all_slots_and_not_only_the_first_of_the_fast
 def test_an_end_that_was_rolled_back_without_new_commits_is_found(table: Table) -> None:
     with member(table, snapshot_id=SNAPSHOTS) as stream:
         for _ in range(SNAPSHOTS):
-            batch = next(stream)
-        table.rollback(KEPT)
-        with pytest.raises(TableChangedError, match=f"rolled back, or is being dropped: it ends at snapshot {KEPT}"):
-            batch.commit()
             next(stream)
+        cursor = stream._reader._cursors[0]
+        table.rollback(KEPT)
+        # The reader's thread has asked as soon as it came to the end, which was before the rollback or after it.
+        with pytest.raises(TableChangedError, match=f"rolled back, or is being dropped: it ends at snapshot {KEPT}"):
+            cursor.check_end()
