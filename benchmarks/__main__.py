@@ -141,7 +141,7 @@ reader is pypaimon's stream with `scan.native-plan.enabled` and `read.native.ena
 - The memory of large plans includes imports and splits, but not the objects of their files, which are made when they
   are asked for.
 - Grown memory is what the highest resident memory rises by. Until the middle of a first plan Arrow's allocator takes
-  more pages, although no more bytes are used.
+  more pages, although as many bytes are used.
 - Orphan cleaning is measured without the plan of a killed run, which runs in the next 15 minutes read too.
 - 20 snapshots behind are 120 requests, with `fast` 60, and those that find the window. pypaimon's stream replays here
   too, because its own catch-up gives other rows.

@@ -1,7 +1,7 @@
 """Command: read a table step by step; prints by how many MB the highest memory grew.
 
 `catch-up` replays it from its second snapshot: since a fifth of them was read. `first-plan` reads its full state: in
-the second half of its batches. In the first one Arrow's allocator takes more pages, although no more bytes are used.
+the second half of its batches. In the first one Arrow's allocator takes more pages, although as many bytes are used.
 """
 
 from __future__ import annotations

@@ -36,7 +36,11 @@ class NotServedError(Exception):
 
 
 class BusyError(OSError):
-    """The store cannot serve the request at present (429, 5xx; 409 to a replacement)."""
+    """The store cannot serve the request at present (429, 5xx)."""
+
+
+class ConflictError(BusyError):
+    """Another program is writing the object that is replaced (409)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +246,7 @@ class ObjectClient:
             FileExistsError: The object exists, or has another tag.
             FileNotFoundError: The object to be replaced does not exist.
             NotServedError: The store does not accept conditions.
-            BusyError: Another program is writing the object.
+            ConflictError: Another program is writing the object.
             PermissionError: It may not be written.
             OSError: The request failed otherwise.
         """
@@ -256,7 +260,7 @@ class ObjectClient:
             status = _STATUS.search(str(error))
             if tag is not None and status is not None and status[1] == "409":
                 # S3 answers so while another program writes the object. The tag may still be right.
-                failure: Exception = BusyError(_reason(str(error)))
+                failure: Exception = ConflictError(_reason(str(error)))
             elif type(error).__name__ in ("AlreadyExistsError", "PreconditionError"):
                 missing = status is not None and status[1] == "404"
                 failure = (FileNotFoundError if missing else FileExistsError)(errno.EEXIST, "", key)

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pypaimon.streaming.io import object_client
 from pypaimon.streaming.io.io_requests import one_request
-from pypaimon.streaming.io.object_client import Bucket, BusyError, NotServedError, ObjectClient, Part
+from pypaimon.streaming.io.object_client import Bucket, BusyError, ConflictError, NotServedError, ObjectClient, Part
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.paimon.internals import arrow_file_io
 
@@ -312,8 +312,8 @@ def _ignored(client: ObjectClient, key: str) -> str | None:
             try:
                 with one_request():
                     client.put(key, b"another", tag)
-            except (FileExistsError, FileNotFoundError):
-                continue
+            except (FileExistsError, FileNotFoundError, ConflictError):
+                continue  # Nobody else writes the object, so a conflict is a refusal, too.
             return why_not
     except NotServedError as refused:
         return str(refused)

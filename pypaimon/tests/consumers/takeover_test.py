@@ -298,6 +298,22 @@ def test_a_store_that_refuses_conditions_is_written_by_the_file_io(
     assert [record.paimon["event"] for record in caplog.records if hasattr(record, "paimon")] == ["store_unconditional"]  # type: ignore[attr-defined]
 
 
+def test_a_store_that_calls_another_tag_a_conflict_compares(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "on")
+    table = Table(tmp_path, "conflicts", catalog=server.catalog(tmp_path.name)).handle()
+    store, path = Store(table.file_io, sleep=lambda _: None), f"{table.table_path}/d/a"
+    with server.behaving():
+        with pytest.raises(FileNotFoundError):
+            store.look(path, bytes)
+        with server.failing("/d/.probe-", *[None, None, 409] * 9, method="PUT") as left:
+            store.replace(path, b"1", None)
+            assert len(left) == 24, "one probe is enough"
+        with pytest.raises(ChangedFileError):
+            store.replace(path, b"2", None)
+
+
 @pytest.mark.parametrize("fault", [405, 409, 501])
 @pytest.mark.parametrize("create", [True, False])
 def test_a_refusal_of_a_store_that_compares_is_repeated_with_the_condition(
